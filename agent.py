@@ -1,0 +1,404 @@
+"""Who can speak: the environment's scripted expert, and a local language model that answers a whole crowd of conversations at once.
+
+An agent is anything with three methods; patterns know no more of it than this:
+
+    await agent.reply(trajectory, role, source)    speak next in `trajectory`: adds a segment to it and returns the segment
+    agent.close(trajectory)                        the conversation is over: forget it
+    agent.name                                     what the record calls it
+
+The local agent is one of
+    tiny           a small Llama from scratch; train.py makes it, with a tokenizer for the words of the demonstrations
+    DIRECTORY      a checkpoint of train.py: a plain Transformers model or a PEFT adapter, with value head and tokenizer
+    a hub name     any Llama-like causal language model
+
+**Generation** (LTC A.6). A batch of slots, each with the key/value cache of one conversation. A reply feeds only what the
+conversation does not hold yet (the last observation), then all live rows decode together, each at its own position; a row whose
+reply is complete waits for its next turn with its cache in place, and the slot of a finished conversation is taken over at once.
+Positions that a row has not really reached hold rubbish; it is never attended to (mask: column <= position) and is overwritten
+when the row gets there. Chance is drawn per conversation, so a result does not depend on who else is in the batch.
+
+**Values** (LTC A.2): tanh of a linear layer on the hidden state after the second-to-last decoder layer.
+"""
+import asyncio
+import functools
+import json
+import os
+import random
+import re
+
+import torch
+from torch import nn
+
+from buffer import OTHER, OWN, SYSTEM, Trajectory  # noqa: F401  (Trajectory: for the signatures)
+from errors import BadInput
+
+PAD, END, UNKNOWN = "<pad>", "<end>", "<unk>"
+
+
+class Overflow(Exception):
+    """The conversation has no room left in the model's context (LTC A.2: "overflowed")."""
+
+
+# ----------------------------------------------------------------------------------------------------------------- expert
+
+class Expert:
+    """An environment's scripted expert as an agent. `player(first, steps, careless)` decides from what was seen so far.
+
+    careless: the share of episodes in which it plays carelessly, e.g. 0.8 (each episode's lot is drawn from its id).
+    """
+
+    def __init__(self, player, careless=0.0, seed=0):
+        self.player, self.careless, self.seed = functools.lru_cache(1024)(player), careless, seed
+        self.name = f"expert:{careless:g}" if careless else "expert"
+
+    async def reply(self, trajectory, role, source=OWN):
+        """Say the thought (role "think") or the action (role "act") of the expert's next move."""
+        observations = [s.text for s in trajectory.segments if s.role == "observation"]
+        actions = [s.text for s in trajectory.segments if s.role == "act"]
+        careless = random.Random(f"{self.seed} {trajectory.id}").random() < self.careless
+        thought, action = self.player(observations[0], tuple(zip(actions, observations[1:])), careless)
+        return trajectory.add(thought if role == "think" else action, source, role)
+
+    def close(self, trajectory):
+        """Nothing to forget: the expert reads the record."""
+
+
+# ------------------------------------------------------------------------------------------------------------ local model
+
+class Policy(nn.Module):
+    """A causal language model and a value head in one module, so that training is one forward (and one DDP wrapper)."""
+
+    def __init__(self, model, value_layer=-2):
+        """value_layer: which decoder layer's output the value is read from; -2 as the paper, -1 as the authors' program (L15)."""
+        super().__init__()
+        self.model, self.value_layer = model, value_layer
+        self.trunk, self.lm_head = model.get_decoder(), model.get_output_embeddings()
+        self.value_head = nn.Linear(model.config.hidden_size, 1, device=self.lm_head.weight.device)
+        nn.init.zeros_(self.value_head.weight), nn.init.zeros_(self.value_head.bias)     # V = 0 until trained
+        self.trunk.layers[value_layer].register_forward_hook(self._keep_hidden)
+
+    def _keep_hidden(self, layer, inputs, output):
+        self.hidden = output[0] if isinstance(output, tuple) else output
+
+    def read(self, tokens, **how):
+        """Hidden states [B, T, D] of the last layer (normed) and of the value layer."""
+        last = self.trunk(input_ids=tokens, use_cache=False, **how).last_hidden_state
+        return last, self.hidden
+
+    def speak(self, last, hidden):
+        """Logits [..., V] and values [...] of what comes after these states, in float32."""
+        return self.lm_head(last).float(), torch.tanh(self.value_head(hidden.float())).squeeze(-1)
+
+    def forward(self, tokens, keep):
+        """Logits [n, V] and values [n] for the n tokens of `tokens` [B, T] that `keep` [B, T] marks, row by row.
+
+        Token t is predicted from the states before it, at t - 1; index 0 can not be kept. Only these n go through the head.
+        """
+        last, hidden = self.read(tokens)
+        return self.speak(last[:, :-1][keep[:, 1:]], hidden[:, :-1][keep[:, 1:]])
+
+
+class Conversation:
+    """One trajectory in one slot: `tokens` is all that it holds, the first `fed` of them are in the slot's cache."""
+
+    def __init__(self, slot, seed):
+        self.slot, self.random = slot, random.Random(seed)
+        self.tokens, self.fed, self.segments_read = [], 0, 0
+
+
+class LocalAgent:
+    """A local language model as an agent. See the module's docstring for how it generates.
+
+    slots: conversations at once; max_length: tokens a conversation may hold; max_tokens: longest reply; temperature 0: greedy.
+    """
+
+    def __init__(self, policy, tokenizer, name, slots=64, max_length=1024, max_tokens=40, temperature=1.0, seed=0):
+        self.policy, self.tokenizer, self.name = policy, tokenizer, name
+        self.slots, self.max_length, self.max_tokens = slots, max_length, max_tokens
+        self.temperature, self.seed = temperature, seed
+        self.end = tokenizer.encode("\n", add_special_tokens=False) or [tokenizer.eos_token_id]
+        self.stop = stop_tokens(tokenizer)
+        self.cache = SlotCache(policy.model.config.num_hidden_layers)
+        self.device = next(policy.parameters()).device
+        self.free, self.conversations, self.requests, self.loop = list(range(slots))[::-1], {}, [], None
+        self.tokens_sampled = 0
+
+    async def reply(self, trajectory, role, source=OWN):
+        """Sample a reply. Raises Overflow when the context has no room for one more token than is to be read."""
+        talk = self.conversations.get(id(trajectory))
+        if talk is None:
+            talk = Conversation(self.free.pop(), f"{self.seed} {trajectory.id}")
+            self.conversations[id(trajectory)] = talk
+        for segment in trajectory.segments[talk.segments_read:]:
+            if segment.tokens is None:
+                segment.tokens = encode(self.tokenizer, self.end, segment)
+            talk.tokens += segment.tokens
+        room = self.max_length - len(talk.tokens)
+        if room < 1:
+            raise Overflow
+        request = Request(talk, min(room, self.max_tokens), asyncio.get_running_loop().create_future())
+        self.requests.append(request)
+        if self.loop is None or self.loop.done():
+            self.loop = asyncio.create_task(self.serve())
+        await request.future
+        segment = trajectory.add(decode(self.tokenizer, request.tokens), source, role)
+        segment.tokens, segment.logprobs, segment.values = request.tokens, request.logprobs, request.values
+        talk.segments_read = len(trajectory.segments)
+        return segment
+
+    def close(self, trajectory):
+        """Give the slot back; what was said last and never read is encoded now, so that the record is whole."""
+        for segment in trajectory.segments:
+            if segment.tokens is None:
+                segment.tokens = encode(self.tokenizer, self.end, segment)
+        if talk := self.conversations.pop(id(trajectory), None):
+            self.free.append(talk.slot)
+
+    async def serve(self):
+        """Answer requests until none is left. Rows that still have to read wait until they are as many as those that decode:
+        reading few rows at a time would double the number of steps."""
+        while self.requests:
+            readers = [r for r in self.requests if len(r.talk.tokens) - r.talk.fed > 1]
+            decoders = [r for r in self.requests if len(r.talk.tokens) - r.talk.fed == 1]
+            try:
+                self.step(readers if len(readers) >= len(decoders) else decoders)
+            except Exception as error:      # whoever waits for a reply must hear of it, or it would wait for ever
+                for request in self.requests:
+                    if not request.future.done():
+                        request.future.set_exception(error)
+                self.requests = []
+                return
+            self.requests = [r for r in self.requests if not r.future.done()]
+            await asyncio.sleep(0)          # let the answered conversations act in their environments and ask again
+
+    @torch.inference_mode()
+    def step(self, requests):
+        """Feed each request's unread tokens (the last one sampled, or what the others said) and sample one token for each."""
+        width = max(len(r.talk.tokens) - r.talk.fed for r in requests)
+        whole = width == 1 and 2 * len(requests) >= self.slots       # nearly all rows: cheaper to run all than to pick them out
+        talks = {r.talk.slot: r.talk for r in requests}
+        rows = range(self.slots) if whole else list(talks)
+        fed = dict.fromkeys(rows, 0) | {t.slot: t.fed for t in self.conversations.values() if whole} | {s: t.fed for s, t in talks.items()}
+        tokens = [(talks[s].tokens[fed[s]:] if s in talks else [0]) for s in rows]
+        tokens = torch.tensor([unread + [0] * (width - len(unread)) for unread in tokens])                  # [R, W]
+        last, hidden = self.cache.read(self.policy, tokens.to(self.device), None if whole else torch.tensor(rows, device=self.device),
+                                       torch.tensor([fed[s] for s in rows], device=self.device), self.slots)
+        at = (torch.tensor([r.talk.slot if whole else row for row, r in enumerate(requests)], device=self.device),
+              torch.tensor([len(r.talk.tokens) - r.talk.fed - 1 for r in requests], device=self.device))
+        logits, values = self.policy.speak(last[at], hidden[at])                                           # [R, V], [R]
+        picked, logprobs = sample(logits, self.temperature, [r.talk.random.random() for r in requests])
+        self.tokens_sampled += len(requests)
+        for r, token, logprob, value in zip(requests, picked.tolist(), logprobs.tolist(), values.tolist()):
+            r.talk.fed = len(r.talk.tokens)
+            r.add(token, logprob, value, done=token in self.stop)
+
+
+class Request:
+    """A reply in the making."""
+
+    def __init__(self, talk, room, future):
+        self.talk, self.room, self.future = talk, room, future
+        self.tokens, self.logprobs, self.values = [], [], []
+
+    def add(self, token, logprob, value, done):
+        """Take one sampled token; seven digits are what float32 holds."""
+        self.talk.tokens.append(token)
+        self.tokens.append(token)
+        self.logprobs.append(float(f"{logprob:.7g}"))
+        self.values.append(float(f"{value:.7g}"))
+        if done or len(self.tokens) == self.room:
+            self.future.set_result(None)
+
+
+def sample(logits, temperature, chances):
+    """One token per row and its log-probability under the distribution that sampled it (temperature included; SPEC L17).
+
+    logits [R, V]; chances: R uniform numbers in [0, 1), one a row, inverted through the cumulative distribution.
+    Greedy (temperature 0) takes the best token and reports its log-probability at temperature 1.
+    """
+    logp = torch.log_softmax(logits / (temperature or 1.0), dim=-1)
+    if temperature == 0:
+        picked = logp.argmax(-1)
+    else:
+        total = logp.exp().cumsum(-1)                                                        # [R, V]
+        chance = torch.tensor(chances, device=logits.device, dtype=total.dtype)[:, None] * total[:, -1:]
+        picked = (total <= chance).sum(-1).clamp(max=logits.shape[-1] - 1)
+    return picked, logp.gather(-1, picked[:, None]).squeeze(-1)
+
+
+class SlotCache:
+    """Key/value memory [slots, heads, length, size] a layer, written at each row's own positions. Speaks the part of the
+    Transformers cache protocol that a decoder uses: `update` and the two size questions."""
+
+    def __init__(self, layers):
+        self.keys, self.values = [None] * layers, [None] * layers
+        self.is_compileable = False
+
+    def read(self, policy, tokens, rows, fed, slots):
+        """Run the trunk over tokens [R, W] in the slots `rows` (None: all), whose caches hold `fed` tokens [R] each. Returns its
+        hidden states. A row with nothing to say may be fed anything: what it writes lies beyond its `fed` and is overwritten."""
+        self.rows, self.slots = rows, slots
+        self.positions = fed[:, None] + torch.arange(tokens.shape[1], device=tokens.device)          # [R, W]
+        self.length = int(self.positions.max()) + 1
+        column = torch.arange(self.length, device=tokens.device)
+        mask = (column <= self.positions[:, :, None])[:, None]                                       # [R, 1, W, length]
+        return policy.read(tokens, attention_mask=mask, position_ids=self.positions, cache=self)
+
+    def update(self, keys, values, layer, **ignored):
+        """Store keys and values [R, H, W, D]; return all that the rows may attend to, [R, H, length, D]: a view if they are all."""
+        found = []
+        for memory, new in ((self.keys, keys), (self.values, values)):
+            if memory[layer] is None or memory[layer].shape[2] < self.length:
+                memory[layer] = grown(memory[layer], self.slots, self.length, new)
+            rows = torch.arange(self.slots, device=new.device) if self.rows is None else self.rows
+            memory[layer][rows[:, None], :, self.positions] = new.transpose(1, 2)
+            held = memory[layer][:, :, :self.length]
+            found.append(held if self.rows is None else held.index_select(0, self.rows))
+        return found
+
+    def get_seq_length(self, layer=0):
+        """Asked by models that want to know where they are; the positions are given, so nobody uses the answer."""
+        return 0
+
+    def get_mask_sizes(self, query_length, layer=0):
+        """(columns, offset) of the attention mask."""
+        return self.length, 0
+
+
+def grown(memory, slots, length, like):
+    """Room for `length` tokens a slot, in steps of a quarter more, old content kept."""
+    bigger = like.new_zeros(slots, like.shape[1], length + length // 4 + 32, like.shape[3])
+    if memory is not None:
+        bigger[:, :, :memory.shape[2]] = memory
+    return bigger
+
+
+# ------------------------------------------------------------------------------------------------------- text and tokens
+
+def encode(tokenizer, end, segment):
+    """The ids of a segment: its text, and the end mark unless it is a prompt that the reply continues."""
+    return tokenizer.encode(segment.text, add_special_tokens=False) + ([] if segment.role == "prompt" else end)
+
+
+def decode(tokenizer, tokens):
+    """The text of a reply: up to its end mark."""
+    return tokenizer.decode(tokens, skip_special_tokens=True).split("\n")[0].strip()
+
+
+def stop_tokens(tokenizer):
+    """Ids that end a reply: the end-of-text token, and every token with a line break in it."""
+    breaks = {i for text, i in tokenizer.get_vocab().items() if "\n" in text or "Ċ" in text or text == "<0x0A>"}
+    return breaks | {tokenizer.eos_token_id}
+
+
+def check_tokens(tokenizer, trajectory):
+    """Were this trajectory's own tokens made by this tokenizer? Otherwise training would be on nonsense."""
+    for s in trajectory.segments:
+        if s.source == OWN and s.tokens:
+            return max(s.tokens) < len(tokenizer) and decode(tokenizer, s.tokens) == s.text
+    return True
+
+
+# ------------------------------------------------------------------------------------------------- making, loading, saving
+
+def tiny_tokenizer(texts, phrases, kinds):
+    """A word-level tokenizer for a small world: fixed phrases and entities ("mug 1") are one token each, articles and
+    punctuation are dropped. Episodes become two to three times shorter, and copying an entity is copying one token.
+    Words that `texts` do not have are spelled, letter by letter (WordPiece), so nothing is unknown.
+    """
+    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+    clean = normalizers.Sequence([normalizers.Lowercase(), normalizers.Replace(Regex(r"[^\w\s\[\]'-]|\b(an?|the|some|and|in|on)\b"), " "),
+                                  normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()])
+    texts = {clean.normalize_str(t) for t in texts}
+    phrases = sorted({clean.normalize_str(p) for p in phrases}, key=lambda p: (-len(p), p))
+    highest = {}                                                  # kind -> its highest number in the texts
+    for kind, number in {m for t in texts for m in re.findall(rf"\b({'|'.join(kinds)}) (\d+)\b", t)}:
+        highest[kind] = max(int(number), highest.get(kind, 0))
+    entities = [rf"{kind} (?:{'|'.join(map(str, range(n, 0, -1)))})" for kind, n in sorted(highest.items())]
+    pattern = "|".join([rf"(?<!\w)(?:{p})(?!\w)" for p in [re.escape(p) for p in phrases] + entities] + [r"\w+", r"[^\w\s]"])
+    split = pre_tokenizers.Split(Regex(pattern), "removed", invert=True)
+    words = {word for t in texts for word, _ in split.pre_tokenize_str(t)}
+    numbered = [f"{kind} {n}" for kind in sorted(highest) for n in range(1, highest[kind] + 1)]
+    letters = [chr(c) for c in range(33, 127)]
+    vocabulary = [PAD, END, UNKNOWN, *phrases, *numbered, *sorted(highest), *map(str, range(100)), *sorted(words), *letters,
+                  *("##" + c for c in [" ", *letters])]
+    tokenizer = Tokenizer(models.WordPiece({w: i for i, w in enumerate(dict.fromkeys(vocabulary))}, unk_token=UNKNOWN,
+                                           max_input_chars_per_word=10_000))
+    tokenizer.normalizer, tokenizer.pre_tokenizer, tokenizer.decoder = clean, split, decoders.WordPiece("##", cleanup=False)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=PAD, eos_token=END, unk_token=UNKNOWN)
+
+
+def make_tiny(tokenizer, width=128, layers=3, heads=8, value_layer=-2, seed=0):
+    """A small Llama from scratch. The embedding of "mug 1" starts as that of "mug" plus that of "1"."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+    torch.manual_seed(seed)
+    model = LlamaForCausalLM(LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=width, intermediate_size=3 * width, num_hidden_layers=layers,
+        num_attention_heads=heads, max_position_embeddings=4096, tie_word_embeddings=True,
+        pad_token_id=tokenizer.pad_token_id, eos_token_id=tokenizer.eos_token_id, bos_token_id=None))
+    vocabulary, table = tokenizer.get_vocab(), model.get_input_embeddings().weight.data
+    for word, i in vocabulary.items():
+        kind, _, number = word.rpartition(" ")
+        if kind in vocabulary and number in vocabulary:
+            table[i] = table[vocabulary[kind]] + table[vocabulary[number]]
+    return Policy(model, value_layer)
+
+
+def load(name, value_layer=None):
+    """(policy, tokenizer) of a checkpoint directory or a hub name, in float32 on a CPU and in bfloat16 on a GPU.
+
+    value_layer: default the checkpoint's own, else -2. Raises BadInput for what is no model, or a broken checkpoint.
+    """
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    state = read_state(name)
+    cuda = torch.cuda.is_available()
+    try:
+        if os.path.exists(os.path.join(name, "adapter_config.json")):
+            from peft import AutoPeftModelForCausalLM
+            model = AutoPeftModelForCausalLM.from_pretrained(name, is_trainable=True, dtype=torch.bfloat16 if cuda else torch.float32)
+        else:
+            model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.bfloat16 if cuda else torch.float32)
+        tokenizer = AutoTokenizer.from_pretrained(name)
+    except (OSError, ValueError) as error:
+        raise BadInput(f"--agent {name}: no model there ({str(error).splitlines()[0][:160]}); give a directory that train.py "
+                       "wrote or a hub name") from None
+    if len(tokenizer) > model.get_input_embeddings().weight.shape[0]:
+        raise BadInput(f"--agent {name}: its tokenizer has {len(tokenizer)} tokens, its model "
+                       f"{model.get_input_embeddings().weight.shape[0]}; they belong to different checkpoints")
+    policy = Policy(model.to("cuda" if cuda else "cpu"), value_layer or state.get("value_layer", -2))
+    head = os.path.join(name, "value_head.safetensors")
+    if os.path.exists(head):
+        from safetensors.torch import load_file
+        policy.value_head.load_state_dict(load_file(head))
+    return policy, tokenizer
+
+
+def read_state(name):
+    """state.json of a checkpoint; {} where there is none (a plain model)."""
+    path = os.path.join(name, "state.json")
+    if not os.path.exists(path):
+        return {}
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except ValueError as error:
+        raise BadInput(f"{path}: no JSON ({error}); this checkpoint is broken, train it again") from None
+
+
+def save(policy, tokenizer, folder, state):
+    """Write a checkpoint that plain Transformers or PEFT opens: model or adapter, tokenizer, value head, state.json (last:
+    a folder that has it is complete)."""
+    from safetensors.torch import save_file
+    policy.model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    save_file({k: v.contiguous() for k, v in policy.value_head.state_dict().items()}, os.path.join(folder, "value_head.safetensors"))
+    with open(os.path.join(folder, "state.json"), "w", encoding="utf-8") as file:
+        json.dump({**state, "value_layer": policy.value_layer}, file, indent=1)
+
+
+def add_lora(policy, rank, alpha, dropout, target):
+    """The same policy with a LoRA adapter on the named projections; everything but the adapter and the value head is frozen."""
+    from peft import LoraConfig, get_peft_model
+    config = LoraConfig(r=rank, lora_alpha=alpha, lora_dropout=dropout, target_modules=target, task_type="CAUSAL_LM")
+    return Policy(get_peft_model(policy.model, config), policy.value_layer)

@@ -1,0 +1,280 @@
+"""The replay buffer: trajectories, the masks over their tokens, and what each token earned (LTC §3.1, A.2).
+
+A trajectory is a list of segments; a segment is who said what, and what it earned. On disk a trajectory is one line of JSON.
+`flatten` turns it into the paper's five sequences, all of one length:
+
+    S_a  tokens    the ids, exactly as they were fed to or sampled from the model (never made again from the text)
+    S_m  mask      0 system, 1 own agent, 2 another agent
+    S_v  values    V of the state *before* the token, recorded when it was sampled (own tokens; else 0)
+    S_l  logprobs  log pi_old of the token, under the very distribution that sampled it (tokens spoken by an agent; else 0)
+    S_r  rewards   a segment's reward, on the segment's last token
+
+A worked example, the rewards of one Monologue turn in which the environment answers "you won" (reward 1):
+
+    text      Your task is ...  | Action:  | go  to  desk 1  \\n | you won \\n
+    S_m        0    0    0   0  |    0     |  1   1    1      1 |  0   0   0
+    S_r        0    0    0   0  |    0     |  0   0    0      0 |  0   0   1
+    effective  0    0    0   0  |    0     |  0   0    0      1 |  0   0   0     <- what `effective_rewards` makes of it
+
+Where we depart from the paper or read a hole in it, the function says so.
+"""
+import dataclasses
+import json
+import math
+import os
+import random
+import sys
+from dataclasses import dataclass, field
+
+from errors import BadInput
+
+SYSTEM, OWN, OTHER = 0, 1, 2
+
+
+@dataclass
+class Segment:
+    """Who said what, and what it earned. `logprobs` and `values` have the length of `tokens`, or are None (nobody measured)."""
+    source: int
+    role: str
+    text: str
+    reward: float = 0.0
+    tokens: list | None = None
+    logprobs: list | None = None
+    values: list | None = None
+
+
+@dataclass
+class Trajectory:
+    """One session S = (T, M, R) with everything later stages ask about it. `reward` is the sum of the segments' rewards."""
+    id: str
+    task: str
+    env: str = ""
+    split: str = ""
+    kind: str = ""
+    pattern: str = ""
+    round: int = 0
+    policy: str = ""
+    temperature: float = 1.0
+    reward: float = 0.0
+    success: bool = False
+    truncated: bool = False
+    score: float | None = None
+    group: str | None = None
+    segments: list = field(default_factory=list)
+
+    def add(self, text, source, role, reward=0.0):
+        """Append a segment and return it. Rewards add up in `self.reward`."""
+        segment = Segment(source, role, text, float(reward))
+        self.segments.append(segment)
+        self.reward += segment.reward
+        return segment
+
+
+# ---------------------------------------------------------------------------------------------------------------- files
+
+def to_line(trajectory):
+    """The trajectory as one line of JSON, newline included. Unmeasured fields of a segment are left out."""
+    record = dict(vars(trajectory))
+    record["segments"] = [{k: v for k, v in vars(s).items() if v is not None} for s in trajectory.segments]
+    return json.dumps(record, ensure_ascii=False) + "\n"
+
+
+def from_record(record):
+    """The trajectory of a JSON object. Raises ValueError with what is wrong, in words."""
+    if not isinstance(record, dict) or not isinstance(record.get("segments"), list):
+        raise ValueError('not a trajectory: an object with "id", "task" and a list "segments" was expected')
+    names = {f.name for f in dataclasses.fields(Trajectory)}
+    if unknown := set(record) - names:
+        raise ValueError(f"unknown field {sorted(unknown)[0]!r}")
+    segments = []
+    for number, s in enumerate(record["segments"]):
+        try:
+            segment = Segment(**s)
+        except TypeError as error:
+            raise ValueError(f"segment {number}: {error}") from None
+        if segment.source not in (SYSTEM, OWN, OTHER) or not isinstance(segment.text, str):
+            raise ValueError(f"segment {number}: source must be 0, 1 or 2 and text a string")
+        for name, values in (("logprobs", segment.logprobs), ("values", segment.values)):
+            if values is not None and len(values) != len(segment.tokens or ()):
+                raise ValueError(f"segment {number}: {len(values)} {name} for {len(segment.tokens or ())} tokens")
+        segments.append(segment)
+    try:
+        return Trajectory(**{**record, "segments": segments})
+    except TypeError as error:
+        raise ValueError(str(error)) from None
+
+
+def read(path):
+    """All trajectories of a JSONL file. A torn last line (a killed writer) is left out and said on stderr; any other broken
+    line raises BadInput with `file:line: what`. Raises BadInput for a missing or an empty file."""
+    try:
+        lines = open(path, encoding="utf-8").read().split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path}: cannot be read ({error}); explore.py writes such files") from None
+    trajectories, torn = [], lines.pop()          # what follows the last newline: "" in a file that was not cut short
+    for number, line in enumerate(lines, start=1):
+        try:
+            trajectories.append(from_record(json.loads(line)))
+        except ValueError as error:
+            raise BadInput(f"{path}:{number}: {error}; mend or delete this line") from None
+    if torn:
+        print(f"{path}:{len(lines) + 1}: torn last line left out (its writer was stopped)", file=sys.stderr)
+    if not trajectories:
+        raise BadInput(f"{path}: no trajectories in it; run explore.py again")
+    return trajectories
+
+
+def cut_torn_line(path):
+    """Cut what a killed writer left after the last newline, so that appending is safe again."""
+    with open(path, "rb+") as file:
+        content = file.read()
+        file.truncate(content.rfind(b"\n") + 1)
+
+
+def write(path, trajectories):
+    """Write a whole file: under a temporary name first, then renamed, so that a file that exists is complete."""
+    with open(f"{path}.tmp", "w", encoding="utf-8") as file:
+        file.writelines(to_line(t) for t in trajectories)
+    os.replace(f"{path}.tmp", path)
+
+
+def replay(trajectories, n, how="recent", seed=0):
+    """The n trajectories to train on from an append-only buffer: the latest (LTC A.4), or a uniform sample (Algorithm 4)."""
+    if n is None or n >= len(trajectories):
+        return list(trajectories)
+    return trajectories[-n:] if how == "recent" else random.Random(f"replay {seed}").sample(trajectories, n)
+
+
+# ------------------------------------------------------------------------------------------- the five sequences (LTC A.2)
+
+def flatten(trajectory, max_length=None):
+    """The five sequences as a dict of lists of one length, and `recorded`: whether every own token has log-probability and value.
+
+    A longer trajectory is cut at `max_length`, and the rewards cut away move to the last own token that is left (SPEC L14:
+    otherwise a long failure would look neutral). Segments without tokens (empty text) hand their reward to the token before.
+    Raises ValueError when a segment's tokens are missing or nothing trainable is left.
+    """
+    flat = {"tokens": [], "mask": [], "values": [], "logprobs": [], "rewards": []}
+    recorded = True
+    for number, s in enumerate(trajectory.segments):
+        if s.tokens is None:
+            raise ValueError(f"segment {number} has no tokens: encode the trajectory first")
+        n = len(s.tokens)
+        recorded &= s.source != OWN or (s.logprobs is not None and s.values is not None)
+        flat["tokens"] += s.tokens
+        flat["mask"] += [s.source] * n
+        flat["values"] += s.values if s.values and s.source == OWN else [0.0] * n
+        flat["logprobs"] += s.logprobs if s.logprobs and s.source != SYSTEM else [0.0] * n
+        flat["rewards"] += [0.0] * n
+        if flat["rewards"]:
+            flat["rewards"][-1] += s.reward
+    if max_length is not None and len(flat["tokens"]) > max_length:
+        rewards = effective_rewards(flat["mask"], flat["rewards"])
+        lost = sum(rewards[max_length:])
+        flat = {name: values[:max_length] for name, values in flat.items()}
+        flat["rewards"] = rewards[:max_length]
+        if OWN in flat["mask"]:
+            flat["rewards"][last_own(flat["mask"], max_length - 1)] += lost
+    if OWN not in flat["mask"][1:] and OTHER not in flat["mask"][1:]:
+        raise ValueError("no trainable token: nobody but the system speaks in it")
+    assert len({len(values) for values in flat.values()}) == 1
+    return {**flat, "recorded": recorded}
+
+
+def last_own(mask, position):
+    """Index of the last own token at or before `position`; -1 if there is none."""
+    while position >= 0 and mask[position] != OWN:
+        position -= 1
+    return position
+
+
+def effective_rewards(mask, rewards):
+    """Move each reward that stands on a system token to the last own token before it: there it can teach (SPEC L6).
+
+    [0,0,0,0,0,0,1] with mask [0,1,1,0,1,1,0] becomes [0,0,0,0,0,1,0]. Rewards on spoken tokens stay. A reward before the first
+    own token belongs to nobody and is dropped.
+    """
+    moved = [r if m != SYSTEM else 0.0 for m, r in zip(mask, rewards)]
+    for t, (m, r) in enumerate(zip(mask, rewards)):
+        if m == SYSTEM and r and (own := last_own(mask, t)) >= 0:
+            moved[own] += r
+    return moved
+
+
+def advantages(mask, rewards, values, gamma=1.0, lam=1.0, credit="local", squash=False):
+    """Advantages and value targets, two lists of the sequence's length (zero on system tokens).
+
+    GAE over the agent's *own* tokens, in order, as if the tokens between them were not there (SPEC L5: they have no value).
+    With gamma = lam = 1 it is the Monte-Carlo return minus V (SPEC L4; LTC never defines its advantage). The target is
+    advantage + V, a return: taken literally, A.4's "value against advantage" would settle at half the return (SPEC L3).
+    Another agent's tokens have no value either: their baseline is 0, so their advantage is the return itself (SPEC L7).
+
+    credit  "local": the return-to-go starts afresh after each non-zero reward, so that a corrected answer does not take credit
+            for the correction that follows it; "whole": rewards add up to the end of the trajectory (SPEC L9)
+    squash  advantage = tanh(return) - V, target = tanh(return), as the authors' program has it
+    """
+    rewards = effective_rewards(mask, rewards)
+    advantage, target = [0.0] * len(mask), [0.0] * len(mask)
+    ret = nxt_value = nxt_advantage = others = 0.0    # `others`: rewards of other agents' tokens before the next own token
+    for t in reversed(range(len(mask))):
+        if mask[t] == SYSTEM:
+            continue
+        if credit == "local" and rewards[t]:
+            ret = nxt_value = nxt_advantage = others = 0.0
+        ret = rewards[t] + gamma * ret
+        if mask[t] == OTHER:
+            others += rewards[t]
+            advantage[t] = math.tanh(ret) if squash else ret
+            continue
+        delta = rewards[t] + gamma * (others + nxt_value) - values[t]
+        nxt_advantage = delta + gamma * lam * nxt_advantage
+        nxt_value, others = values[t], 0.0
+        advantage[t] = math.tanh(ret) - values[t] if squash else nxt_advantage
+        target[t] = advantage[t] + values[t]
+    return advantage, target
+
+
+def policy_mask(mask):
+    """Tokens of the policy and entropy terms: every agent's, m_policy = [S_m != 0] (LTC A.4)."""
+    return [float(m != SYSTEM) for m in mask]
+
+
+def value_mask(mask):
+    """Tokens of the value term: the agent's own, m_value = [S_m = 1] (LTC A.4)."""
+    return [float(m == OWN) for m in mask]
+
+
+def lm_mask(mask, positive, tokens="own", system_weight=1.0):
+    """Weights of the LM term (SPEC L2). `positive`: does the trajectory have a positive reward?
+
+    tokens  "own": own tokens of positive trajectories (A.4); "spoken": every agent's; "all-positive": system tokens too;
+            "all": all tokens of all trajectories (§3.2)
+    system_weight  weight of system tokens where they count: predicting the observations teaches a from-scratch model to copy
+    """
+    if not positive and tokens != "all":
+        return [0.0] * len(mask)
+    chosen = {"own": (OWN,), "spoken": (OWN, OTHER)}.get(tokens, (SYSTEM, OWN, OTHER))
+    return [(system_weight if m == SYSTEM else 1.0) if m in chosen else 0.0 for m in mask]
+
+
+# --------------------------------------------------------------------------------------------------------------- batches
+
+def collate(samples):
+    """Right-padded tensors [B, T] of a list of samples (dicts of equally named lists). Causal attention never looks right, so
+    padding needs no attention mask; every weight is 0 there. Index 0 is never a target: nothing stands before it."""
+    import torch  # here, so that reading files and --help need not wait for it
+    length = max(len(s["tokens"]) for s in samples)
+    batch = {}
+    for name in samples[0]:
+        rows = [s[name] + [0] * (length - len(s[name])) for s in samples]
+        batch[name] = torch.tensor(rows, dtype=torch.long if name in ("tokens", "mask") else torch.float32)
+    for name in ("lm", "policy", "value"):
+        batch[name][:, 0] = 0.0
+    return batch
+
+
+def by_length(samples, count):
+    """Split samples into `count` groups of like length, longest first: little padding, and memory fails early if it must."""
+    ordered = sorted(samples, key=lambda s: -len(s["tokens"]))
+    size = -(-len(ordered) // count)
+    return [ordered[i:i + size] for i in range(0, len(ordered), size)]

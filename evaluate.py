@@ -1,0 +1,186 @@
+"""Stage 3: how good is an agent on tasks it has never seen? (LTC Tables 1 and 4, Figure 5)
+
+    python evaluate.py --agent runs/ltc-6 --env alfworld --split valid_unseen --out runs/eval
+    python evaluate.py --agent "tuned=runs/it" "LTC=runs/ltc-6" --runs 3 --temperature 0.5 --show 3 --out runs/eval
+    python evaluate.py --agent "LTC 0=runs/it" "LTC 1=runs/ltc-1" "LTC 2=runs/ltc-2" --plot runs/curve.png --out runs/eval
+
+Prints success by kind of task for each agent, with a 95% Wilson interval on the whole, the average and the best of --runs runs (as
+LTC's Table 1), and the mean length of the prompt, which is all that is read before the agent's first word (as Table 4). Writes
+OUT/metrics.json and the trajectories, OUT/NAME.RUN.jsonl. Names that end in a number are the points of a learning curve.
+Agents play greedily unless --temperature says otherwise; greedy runs are all alike.
+"""
+import argparse
+import json
+import math
+import os
+import re
+import sys
+import time
+
+import buffer
+import envs
+import errors
+import explore
+from errors import BadInput
+
+
+def parse():
+    p = argparse.ArgumentParser(description="Measure agents on held-out tasks.")
+    explore.add_arguments(p)
+    p.add_argument("--agent", nargs="+", required=True, help="agents as for explore.py, each with an optional name: NAME=AGENT")
+    p.add_argument("--out", required=True, help="folder for metrics.json and the trajectories")
+    p.add_argument("--split", default="valid_unseen", help="which tasks (LTC: the 134 unseen ones)")
+    p.add_argument("--runs", type=int, default=1, help="runs with different chance (LTC: 3)")
+    p.add_argument("--temperature", type=float, default=0.0, help="of sampling; 0 is greedy")
+    p.add_argument("--show", type=int, default=0, help="print so many trajectories of the last agent")
+    p.add_argument("--plot", help="draw the learning curve into this PNG (needs matplotlib)")
+    p.add_argument("--summary", help="write a recipe's summary.json here, with --recipe and --seconds")
+    p.add_argument("--recipe", default="", help="name of the recipe, for --summary")
+    p.add_argument("--seconds", type=float, default=0, help="how long the recipe took before this evaluation, for --summary")
+    p.add_argument("--overwrite", action="store_true", help="replace a finished OUT")
+    return p.parse_args()
+
+
+def wilson(won, n, z=1.96):
+    """The 95% Wilson score interval of a success rate, (low, high)."""
+    p, spread = won / n, z * math.sqrt(won / n * (1 - won / n) / n + z * z / (4 * n * n))
+    centre, scale = p + z * z / (2 * n), 1 + z * z / n
+    return (centre - spread) / scale, (centre + spread) / scale
+
+
+def prompt_tokens(trajectory):
+    """Tokens read before the agent's first word; None if they were never made (an expert)."""
+    first = next((i for i, s in enumerate(trajectory.segments) if s.source != buffer.SYSTEM), len(trajectory.segments))
+    before = [s.tokens for s in trajectory.segments[:first]]
+    return None if None in before else sum(map(len, before))
+
+
+def measure(name, runs):
+    """Metrics of one agent from its runs (lists of trajectories): success by kind, averaged and of the best run."""
+    kinds = list(dict.fromkeys(t.kind for t in runs[0]))
+    def by_kind(trajectories):
+        rate = {k: share([t.success for t in trajectories if t.kind == k]) for k in kinds}
+        return {**rate, "all": share([t.success for t in trajectories])}
+    rates = [by_kind(r) for r in runs]
+    everything = [t for r in runs for t in r]
+    prompts = [n for t in everything if (n := prompt_tokens(t)) is not None]
+    steps = [sum(s.role == "act" for s in t.segments) for t in everything]
+    return {"name": name, "tasks": len(runs[0]), "runs": len(runs),
+            "n": {**{k: sum(t.kind == k for t in runs[0]) for k in kinds}, "all": len(runs[0])},
+            "success": {k: sum(r[k] for r in rates) / len(rates) for k in rates[0]},
+            "best": max(rates, key=lambda r: r["all"]),
+            "interval": wilson(sum(t.success for t in everything), len(everything)),
+            "prompt_tokens": share(prompts) if prompts else None, "steps": share(steps), "reward": share([t.reward for t in everything])}
+
+
+def share(values):
+    """Mean of a list."""
+    return sum(values) / len(values)
+
+
+def table(results):
+    """The table as text, one column an agent."""
+    names, kinds = [r["name"] for r in results], results[0]["success"]
+    lines = [["success by kind of task", *names]]
+    for k in kinds:
+        lines.append([f"{k} ({results[0]['n'][k]})", *(f"{r['success'][k]:.1%}" for r in results)])
+    lines.append(["95% interval", *("{:.1%} - {:.1%}".format(*r["interval"]) for r in results)])
+    if results[0]["runs"] > 1:
+        lines.append([f"best of {results[0]['runs']} runs", *(f"{r['best']['all']:.1%}" for r in results)])
+    lines.append(["actions an episode", *(f"{r['steps']:.1f}" for r in results)])
+    lines.append(["tokens of the prompt", *("-" if r["prompt_tokens"] is None else f"{r['prompt_tokens']:.0f}" for r in results)])
+    widths = [max(len(row[i]) for row in lines) for i in range(len(lines[0]))]
+    text = ["  ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths))) for row in lines]
+    return "\n".join([text[0], "-" * len(text[0]), *text[1:]])
+
+
+def rows(results):
+    """The rows of summary.json: success of each agent, on all tasks and on each kind."""
+    found = []
+    for r in results:
+        found.append({"name": r["name"], "metric": "success", "value": r["success"]["all"], "n": r["n"]["all"]})
+        found += [{"name": r["name"], "metric": f"success {k}", "value": v, "n": r["n"][k]} for k, v in r["success"].items() if k != "all"]
+    return found
+
+
+def plot(results, path):
+    """Success of the agents whose names end in a number, against that number, one line a series, with 95% intervals."""
+    try:
+        import matplotlib
+    except ModuleNotFoundError:
+        raise BadInput("--plot: matplotlib is missing; pip install matplotlib") from None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+    series = {}
+    for r in results:
+        if found := re.fullmatch(r"(.*\D)\s*(\d+)", r["name"]):
+            series.setdefault(found[1].strip(), []).append((int(found[2]), r))
+    figure, axes = pyplot.subplots(figsize=(7, 4.2))
+    for name, points in series.items():
+        x, y = [n for n, _ in points], [r["success"]["all"] * 100 for _, r in points]
+        low, high = zip(*(r["interval"] for _, r in points))
+        line, = axes.plot(x, y, marker="o", label=name)
+        axes.fill_between(x, [100 * v for v in low], [100 * v for v in high], alpha=0.15, color=line.get_color())
+    axes.set(xlabel="iteration", ylabel="success on held-out tasks, %", ylim=(0, 100))
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=130)
+
+
+def readable(trajectory):
+    """A trajectory as text, one line a turn."""
+    lines = [f"--- {trajectory.task}: {'won' if trajectory.success else 'not won'}, reward {trajectory.reward:+g}"]
+    prompt = ""
+    for s in trajectory.segments:
+        if s.role == "prompt":
+            prompt = s.text + " "
+        elif s.role != "instruction":
+            lines.append(f"{prompt if s.source != buffer.SYSTEM else ''}{s.text.strip()}")
+            prompt = ""
+    return "\n".join(lines)
+
+
+def play(name, args, tasks):
+    """All runs of one agent, written to OUT. Returns lists of trajectories."""
+    import asyncio
+    runs = []
+    for run in range(args.runs):
+        agent = explore.make_agent(argparse.Namespace(**{**vars(args), "seed": args.seed + run}), args.temperature)
+        runs.append(asyncio.run(explore.play(tasks, agent, args, temperature=args.temperature)))
+        file = re.sub(r"[^\w.-]+", "_", name)
+        buffer.write(os.path.join(args.out, f"{file}.{run}.jsonl"), runs[-1])
+    return runs
+
+
+def main():
+    args, started = parse(), time.time()
+    target = os.path.join(args.out, "metrics.json")
+    if os.path.exists(target) and not args.overwrite:
+        raise BadInput(f"{target}: is there already; give --overwrite or another --out")
+    tasks = envs.tasks(args.env, args.split, args.data, args.limit, args.seed)
+    os.makedirs(args.out, exist_ok=True)
+    results, seen = [], {}
+    for entry in args.agent:
+        name, _, args.agent = entry.rpartition("=")
+        name = name or os.path.basename(args.agent.rstrip("/"))
+        if args.agent not in seen:
+            seen[args.agent] = play(name, args, tasks)
+        results.append(measure(name, seen[args.agent]))
+    with open(target, "w", encoding="utf-8") as file:
+        json.dump({"env": args.env, "split": args.split, "data": bool(args.data), "seed": args.seed, "agents": results}, file, indent=1)
+    if args.plot:
+        plot(results, args.plot)
+    if args.summary:
+        seconds = round(args.seconds + time.time() - started, 1)
+        with open(args.summary, "w", encoding="utf-8") as file:
+            json.dump({"recipe": args.recipe, "seed": args.seed, "seconds": seconds, "rows": rows(results)}, file, indent=1)
+    for trajectory in seen[args.agent][0][:args.show]:
+        print(readable(trajectory), end="\n\n")
+    sys.stderr.flush()
+    print(table(results))
+
+
+if __name__ == "__main__":
+    errors.run(main)

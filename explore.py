@@ -1,0 +1,144 @@
+"""Stage 1: let agents act, and write down what happens (LTC §3.1, A.6).
+
+    python explore.py --agent expert:0.8 --env alfworld --split train --limit 3000 --out runs/demos.jsonl
+    python explore.py --agent runs/agent --env alfworld --split train --limit 256 --round 1 --out runs/1.jsonl
+
+Every task of the split is played once; all episodes run at once, as many as the agent has slots. Finished episodes are appended
+to OUT.part; when all are there, they are written to OUT in the order of the tasks. A run that was stopped goes on from OUT.part.
+
+A trajectory that the step limit or the context's length cut off is stored with `truncated` and a last reward of
+--overflow-reward (SPEC L13: -1, where the paper's listing has 0 and its appendix "non-zero").
+"""
+import argparse
+import asyncio
+import os
+import sys
+
+import buffer
+import envs
+import errors
+import patterns
+from errors import BadInput
+
+
+def parse():
+    p = argparse.ArgumentParser(description="Play tasks and record the trajectories.")
+    add_arguments(p)
+    p.add_argument("--out", required=True, help="the JSONL file to write")
+    p.add_argument("--split", default="train", help="which tasks")
+    p.add_argument("--round", type=int, default=0, help="number of this exploration, stored in the record")
+    p.add_argument("--temperature", type=float, default=1.0, help="of sampling; 0 is greedy")
+    p.add_argument("--overwrite", action="store_true", help="replace a finished OUT")
+    return p.parse_args()
+
+
+def add_arguments(p):
+    """What exploring and evaluating have in common."""
+    p.add_argument("--env", default="alfworld", help=f"one of {', '.join(envs.NAMES)}")
+    p.add_argument("--data", help="folder of the benchmark's official files; default: the built-in tasks")
+    p.add_argument("--agent", required=True, help="a checkpoint directory, a hub name, expert, or expert:SHARE (careless in that share)")
+    p.add_argument("--limit", type=int, help="at most this many tasks (LTC: 256 an iteration)")
+    p.add_argument("--seed", type=int, default=0, help="of the tasks and of sampling")
+    p.add_argument("--max-steps", type=int, default=50, help="step limit of an episode (LTC's program: 32)")
+    p.add_argument("--max-tokens", type=int, default=40, help="longest reply in tokens (LTC: 128)")
+    p.add_argument("--max-length", type=int, default=1024, help="longest episode in tokens (LTC: 1024)")
+    p.add_argument("--slots", type=int, default=64, help="episodes at once; memory grows with slots x max-length")
+    p.add_argument("--overflow-reward", type=float, default=-1.0, help="last reward of an episode that was cut off (SPEC L13)")
+    p.add_argument("--value-layer", type=int, help="layer the value is read from: -2 paper, -1 program; default: the checkpoint's")
+    p.add_argument("--threads", type=int, default=1, help="CPU threads; more than one helps only bigger models")
+
+
+def make_agent(args, temperature):
+    """The agent behind a name: the scripted expert of the environment, or a local model."""
+    import torch
+
+    import agent
+    torch.set_num_threads(args.threads)
+    name, _, careless = args.agent.partition(":")
+    if name == "expert":
+        try:
+            careless = float(careless or 0)
+        except ValueError:
+            raise BadInput(f"--agent {args.agent}: write expert:SHARE with a number, e.g. expert:0.8") from None
+        return agent.Expert(envs.module(args.env).expert, careless, args.seed)
+    policy, tokenizer = agent.load(args.agent, args.value_layer)
+    return agent.LocalAgent(policy.eval(), tokenizer, args.agent, args.slots, args.max_length, args.max_tokens, temperature, args.seed)
+
+
+async def episode(task, agent, args, round=0, temperature=1.0):
+    """Play one task to its end. Returns the trajectory."""
+    from agent import Overflow
+    env = task.make(max_steps=args.max_steps)
+    trajectory = buffer.Trajectory(
+        id=f"{round}/{args.seed}/{task.id}", task=task.id, env=args.env, split=task.split, kind=task.kind, pattern="monologue",
+        round=round, policy=agent.name, temperature=temperature)
+    trajectory.add(envs.module(args.env).INSTRUCTION, buffer.SYSTEM, "instruction")
+    try:
+        await patterns.monologue(env, agent, trajectory)
+    except Overflow:
+        trajectory.truncated = True
+    trajectory.success, trajectory.truncated = env.won, trajectory.truncated or env.truncated
+    if trajectory.truncated:
+        trajectory.segments[-1].reward += args.overflow_reward
+        trajectory.reward += args.overflow_reward
+    agent.close(trajectory)
+    return trajectory
+
+
+async def play(tasks, agent, args, round=0, temperature=1.0, on_end=lambda trajectory: None):
+    """Play all tasks, at most --slots at once, with a progress bar. Returns the trajectories in the order of the tasks."""
+    from tqdm import tqdm
+    slots, ended, won = asyncio.Semaphore(args.slots), 0, 0
+    bar = tqdm(total=len(tasks), desc=f"explore {agent.name}", unit="ep", dynamic_ncols=True, mininterval=1)
+
+    async def one(task):
+        nonlocal ended, won
+        async with slots:
+            trajectory = await episode(task, agent, args, round, temperature)
+        on_end(trajectory)
+        ended, won = ended + 1, won + trajectory.success
+        bar.set_postfix_str(f"success {won / ended:.0%}", refresh=False)
+        bar.update()
+        return trajectory
+
+    with bar:
+        return await asyncio.gather(*map(one, tasks))
+
+
+def explore(args, tasks, agent):
+    """Play what OUT.part does not hold yet, then write OUT. Returns all trajectories."""
+    part, done = f"{args.out}.part", {}
+    if os.path.exists(part):
+        buffer.cut_torn_line(part)
+        if os.path.getsize(part):
+            done = {t.task: t for t in buffer.read(part)}
+            first = next(iter(done.values()))
+            if (first.policy, first.round, first.temperature) != (agent.name, args.round, args.temperature) or not done.keys() <= {t.id for t in tasks}:
+                raise BadInput(f"{part}: begun by another command (agent {first.policy}, round {first.round}); delete it to begin anew")
+            print(f"{part}: going on after {len(done)} episodes", file=sys.stderr)
+    with open(part, "a", encoding="utf-8") as file:
+        def keep(trajectory):
+            file.write(buffer.to_line(trajectory))
+            file.flush()
+        rest = [t for t in tasks if t.id not in done]
+        for trajectory in asyncio.run(play(rest, agent, args, args.round, args.temperature, keep)):
+            done[trajectory.task] = trajectory
+    trajectories = [done[t.id] for t in tasks]
+    buffer.write(args.out, trajectories)
+    os.remove(part)
+    return trajectories
+
+
+def main():
+    args = parse()
+    if os.path.exists(args.out) and not args.overwrite:
+        raise BadInput(f"{args.out}: is there already; give --overwrite or another --out")
+    tasks = envs.tasks(args.env, args.split, args.data, args.limit, args.seed)
+    os.makedirs(os.path.dirname(args.out) or ".", exist_ok=True)
+    trajectories = explore(args, tasks, make_agent(args, args.temperature))
+    won = sum(t.success for t in trajectories)
+    print(f"{args.out}: {len(trajectories)} trajectories, success {won / len(trajectories):.1%}")
+
+
+if __name__ == "__main__":
+    errors.run(main)

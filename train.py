@@ -1,0 +1,362 @@
+"""Stage 2: learn from trajectories (LTC §3.2, A.4).
+
+    python train.py --loss lm --agent tiny --data runs/demos.jsonl --epochs 5 --lr 2e-3 --schedule cosine --out runs/it
+    python train.py --loss ltc --agent runs/it --data runs/1.jsonl --lr 3e-4 --out runs/ltc-1
+
+`--loss lm` is instruction tuning: cross-entropy on the positive trajectories of some agent. `--loss ltc` is the paper's sum,
+
+    L_total = L_LM + beta (L_policy + lambda L_value + L_entropy)                                            (LTC A.4)
+
+Each term is one short function below, over the n tokens that some term weights; only those go through the output layer. Every
+denominator is a sum over the whole update, so that cutting an update into micro-batches changes nothing (SPEC L16).
+
+Where the paper leaves a choice, the default is SPEC's reading and an argument has the other: --beta-on, --lm-tokens, --gamma,
+--gae-lambda, --squash-returns, --teacher-logprob, --credit, --value-layer, --replay. Not in the paper: --normalise-advantages,
+--max-grad-norm.
+
+A run writes into OUT.part and renames it to OUT when done; a run that was stopped goes on from its last checkpoint there and ends
+with the same weights. One JSON line a step in metrics.jsonl.
+"""
+import argparse
+import json
+import math
+import os
+import random
+import shutil
+import sys
+import time
+
+import errors
+from errors import BadInput
+
+
+def parse():
+    p = argparse.ArgumentParser(description="Train an agent on recorded trajectories.")
+    p.add_argument("--agent", required=True, help="where to start from: tiny (from scratch), a checkpoint directory or a hub name")
+    p.add_argument("--data", nargs="+", required=True, help="trajectory files, oldest first: the replay buffer")
+    p.add_argument("--out", required=True, help="folder of the new checkpoint")
+    p.add_argument("--loss", choices=["lm", "ltc"], default="ltc", help="lm: instruction tuning; ltc: all four terms")
+    p.add_argument("--replay", choices=["recent", "uniform"], default="recent", help="which of the buffer to train on (SPEC L18)")
+    p.add_argument("--n-train", type=int, help="how many of it (LTC's program on ALFWorld: 1024); default all")
+    p.add_argument("--epochs", type=int, default=1, help="passes (LTC: 1 a round, 3 of instruction tuning)")
+    p.add_argument("--batch-size", type=int, default=32, help="trajectories an update (LTC: 32)")
+    p.add_argument("--micro-batch", type=int, default=8, help="trajectories a forward; changes memory and speed, not the result")
+    p.add_argument("--max-length", type=int, default=1024, help="longer trajectories are cut, their reward kept (SPEC L14)")
+    p.add_argument("--lr", type=float, default=2e-4, help="learning rate (LTC: 2e-4)")
+    p.add_argument("--schedule", choices=["constant", "cosine"], default="constant", help="cosine: to 0, with 5%% warm-up")
+    p.add_argument("--weight-decay", type=float, default=0.001, help="AdamW's (LTC's program: 0.001)")
+    p.add_argument("--max-grad-norm", type=float, default=1.0, help="clip the gradient's norm")
+    p.add_argument("--lm-tokens", choices=["own", "spoken", "all-positive", "all"], default="own", help="tokens of the LM term (SPEC L2)")
+    p.add_argument("--lm-system-weight", type=float, default=1.0, help="weight of system tokens where --lm-tokens has them")
+    p.add_argument("--lm-weight", type=float, default=1.0, help="factor on the LM term; 0 leaves plain PPO")
+    p.add_argument("--beta", type=float, default=0.5, help="weight of the RL terms (LTC's program: 0.5)")
+    p.add_argument("--beta-on", choices=["rl", "lm"], default="rl", help="rl: A.4; lm: Eq. 1, beta on the LM term (SPEC L1)")
+    p.add_argument("--lambda", dest="value_weight", type=float, default=0.5, help="weight of the value term (LTC's program: 0.5)")
+    p.add_argument("--entropy", type=float, default=0.01, help="weight of the entropy term (LTC: 0.01)")
+    p.add_argument("--clip", type=float, default=0.2, help="PPO's epsilon (LTC's program: 0.2)")
+    p.add_argument("--gamma", type=float, default=1.0, help="discount a token (SPEC L4)")
+    p.add_argument("--gae-lambda", type=float, default=1.0, help="1: advantage = return - V (SPEC L4)")
+    p.add_argument("--squash-returns", action="store_true", help="tanh of the returns, as LTC's program (SPEC L4)")
+    p.add_argument("--credit", choices=["local", "whole"], default="local", help="returns restart after a reward, or not (SPEC L9)")
+    p.add_argument("--teacher-logprob", choices=["student", "one"], default="student",
+                   help="log pi_old of another agent's tokens: the student's own, or 1.0 as LTC's program (SPEC L7)")
+    p.add_argument("--normalise-advantages", action="store_true", help="to mean 0 and deviation 1 over all spoken tokens")
+    p.add_argument("--value-layer", type=int, help="layer the value is read from: -2 paper, -1 program (SPEC L15)")
+    p.add_argument("--lora-rank", type=int, default=0, help="train a LoRA adapter (LTC: 16); 0: all weights")
+    p.add_argument("--lora-alpha", type=int, default=16, help="LTC: 16")
+    p.add_argument("--lora-dropout", type=float, default=0.05, help="LTC's program: 0.05")
+    p.add_argument("--lora-target", nargs="+", default=["q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "down_proj"],
+                   help="projections with an adapter (default: LTC's program)")
+    p.add_argument("--width", type=int, default=128, help="of --agent tiny")
+    p.add_argument("--layers", type=int, default=3, help="of --agent tiny")
+    p.add_argument("--heads", type=int, default=8, help="of --agent tiny")
+    p.add_argument("--seed", type=int, default=0, help="of the order, dropout and --agent tiny's weights")
+    p.add_argument("--save-every", type=int, default=200, help="updates between checkpoints to resume from")
+    p.add_argument("--threads", type=int, default=1, help="CPU threads; more than one helps only bigger models")
+    p.add_argument("--overwrite", action="store_true", help="replace a finished OUT, and forget an unfinished one")
+    return p.parse_args()
+
+
+if __name__ == "__main__":
+    ARGS = parse()          # before the heavy imports: --help and a mistyped argument answer at once
+
+import torch  # noqa: E402
+
+import agent  # noqa: E402
+import buffer  # noqa: E402
+import envs  # noqa: E402
+
+# ------------------------------------------------------------------------------------------------------- the loss (LTC A.4)
+# All arguments are tensors over n tokens: [n], logits [n, V]. `weight` is the term's mask, `total` its sum over the whole update.
+
+def lm_loss(logp, weight, total):
+    """Cross-entropy on tokens of positive trajectories: behaviour cloning of one's own successes."""
+    return -(weight * logp).sum() / total
+
+
+def policy_loss(logp, old_logp, advantage, weight, total, clip):
+    """PPO's clipped surrogate over every agent's tokens, m_policy = [S_m != 0]. Also returns the ratio pi / pi_old."""
+    ratio = (logp - old_logp).exp()
+    surrogate = torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
+    return -(weight * surrogate).sum() / total, ratio
+
+
+def value_loss(value, target, weight, total):
+    """Squared error of V against the return over own tokens, m_value = [S_m = 1]."""
+    return (weight * (value - target) ** 2).sum() / total
+
+
+def entropy_loss(logits, weight, total, scale):
+    """scale x sum_a pi log pi: the negative entropy, so that minimising it keeps the policy open. Over m_policy."""
+    logp = torch.log_softmax(logits, dim=-1)
+    return scale * (weight * (logp.exp() * logp).sum(-1)).sum() / total
+
+
+def total_loss(lm, policy, value, entropy, beta, value_weight, beta_on="rl"):
+    """A.4: L_LM + beta (L_policy + lambda L_value + L_entropy). Eq. 1 has beta on L_LM instead (SPEC L1)."""
+    reinforce = policy + value_weight * value + entropy
+    return lm + beta * reinforce if beta_on == "rl" else beta * lm + reinforce
+
+
+def losses(logits, values, b, totals, args):
+    """The four terms of a micro-batch and what a reader wants to see beside them. b: the batch's fields at the n kept tokens."""
+    logp = torch.log_softmax(logits, -1).gather(-1, b["tokens"][:, None]).squeeze(-1)
+    terms = {"lm": args.lm_weight * lm_loss(logp, b["lm"], totals["lm"])}
+    if args.loss == "lm":
+        return terms["lm"], terms
+    tempered = logits / b["temperature"][:, None]             # pi_old is what sampled: its temperature belongs to the ratio
+    logp = torch.log_softmax(tempered, -1).gather(-1, b["tokens"][:, None]).squeeze(-1)
+    terms["policy"], ratio = policy_loss(logp, b["logprobs"], b["advantage"], b["policy"], totals["policy"], args.clip)
+    terms["value"] = value_loss(values, b["target"], b["value"], totals["value"])
+    terms["entropy"] = entropy_loss(tempered, b["policy"], totals["policy"], args.entropy)
+    loss = total_loss(terms["lm"], terms["policy"], terms["value"], terms["entropy"], args.beta, args.value_weight, args.beta_on)
+    with torch.no_grad():
+        weight, log_ratio = b["policy"] / totals["policy"], logp - b["logprobs"]
+        terms["approx_kl"] = (weight * (ratio - 1 - log_ratio)).sum()
+        terms["clip_fraction"] = (weight * ((ratio - 1).abs() > args.clip)).sum()
+        terms["ratio_error"] = (b["policy"] * (ratio - 1).abs()).max()        # largest; about 1e-6 on the first update
+    return loss, terms
+
+
+# --------------------------------------------------------------------------------------------------------------------- data
+
+def load_samples(args, tokenizer):
+    """The trajectories to learn from, as samples for `buffer.collate`. Trajectories without any weighted token are left out."""
+    trajectories = buffer.replay([t for path in args.data for t in buffer.read(path)], args.n_train, args.replay, args.seed)
+    end = tokenizer.encode("\n", add_special_tokens=False) or [tokenizer.eos_token_id]
+    samples, known = [], {}                     # the same texts come again and again: encode each once
+    for t in trajectories:
+        if not agent.check_tokens(tokenizer, t):
+            raise BadInput(f"{', '.join(args.data)}: trajectory {t.id} was recorded with another vocabulary (by {t.policy}) than "
+                           f"that of --agent {args.agent}; train the agent that recorded it, or explore again")
+        for segment in t.segments:
+            if segment.tokens is None:
+                key = segment.role == "prompt", segment.text
+                segment.tokens = known[key] = known.get(key) or agent.encode(tokenizer, end, segment)
+        try:
+            samples.append(make_sample(t, args))
+        except ValueError as error:
+            raise BadInput(f"{', '.join(args.data)}: trajectory {t.id}: {error}") from None
+    kept = [s for s in samples if any(s["lm"][1:]) or any(s["policy"][1:])]
+    print(f"{len(kept)} of {len(samples)} trajectories to learn from, {sum(len(s['tokens']) for s in kept):,} tokens", file=sys.stderr)
+    if not kept:
+        raise BadInput(f"{', '.join(args.data)}: nothing to learn from: no trajectory has a positive reward (see --lm-tokens)")
+    if args.loss == "ltc" and args.normalise_advantages:
+        normalise_advantages(kept)
+    return kept
+
+
+def make_sample(trajectory, args):
+    """One trajectory as equally long lists: tokens, logprobs, advantage, target, and the weights of the terms."""
+    flat = buffer.flatten(trajectory, args.max_length)
+    n, mask = len(flat["tokens"]), flat["mask"]
+    sample = {"tokens": flat["tokens"], "lm": buffer.lm_mask(mask, trajectory.reward > 0, args.lm_tokens, args.lm_system_weight)}
+    if args.loss == "lm":
+        return {**sample, "policy": [0.0] * n, "value": [0.0] * n}
+    if not flat["recorded"]:
+        raise ValueError("no log-probabilities were recorded (an expert's?); --loss ltc learns from what the agent itself sampled")
+    advantage, target = buffer.advantages(mask, flat["rewards"], flat["values"], args.gamma, args.gae_lambda, args.credit,
+                                          args.squash_returns)
+    if args.teacher_logprob == "one":
+        flat["logprobs"] = [1.0 if m == buffer.OTHER else x for m, x in zip(mask, flat["logprobs"])]
+    return {**sample, "logprobs": flat["logprobs"], "advantage": advantage, "target": target,
+            "policy": buffer.policy_mask(mask), "value": buffer.value_mask(mask),
+            "temperature": [trajectory.temperature or 1.0] * n, "old_values": flat["values"]}
+
+
+def normalise_advantages(samples):
+    """To mean 0 and deviation 1 over all spoken tokens of all samples, in place."""
+    spoken = [a for s in samples for a, w in zip(s["advantage"], s["policy"]) if w]
+    mean = sum(spoken) / len(spoken)
+    deviation = math.sqrt(sum((a - mean) ** 2 for a in spoken) / len(spoken))
+    for s in samples:
+        s["advantage"] = [(a - mean) / max(deviation, 1e-6) * w for a, w in zip(s["advantage"], s["policy"])]
+
+
+def explained_variance(samples):
+    """1 - Var(target - V_old) / Var(target) over own tokens: what the values of the exploration knew of the returns."""
+    pairs = [(g, v) for s in samples for g, v, w in zip(s["target"], s["old_values"], s["value"]) if w]
+    def variance(xs):
+        return sum((x - sum(xs) / len(xs)) ** 2 for x in xs) / len(xs)
+    spread = variance([g for g, _ in pairs])
+    return 1 - variance([g - v for g, v in pairs]) / spread if spread else 0.0
+
+
+# --------------------------------------------------------------------------------------------------------------------- loop
+
+def update(policy, optimizer, samples, args, device):
+    """One optimiser step on `samples`. Returns its metrics. Raises BadInput when the loss is not finite: nothing is changed."""
+    totals = {name: max(sum(sum(s[name][1:]) for s in samples), 1e-8) for name in ("lm", "policy", "value")}
+    metrics = {}
+    for group in buffer.by_length(samples, -(-len(samples) // args.micro_batch)):
+        batch = {name: x.to(device) for name, x in buffer.collate(group).items()}
+        keep = (batch["lm"] > 0) | (batch["policy"] > 0)                                       # [B, T]
+        logits, values = policy(batch["tokens"], keep)                                         # [n, V], [n]
+        loss, terms = losses(logits, values, {name: x[keep] for name, x in batch.items()}, totals, args)
+        loss.backward()
+        for name, x in {"loss": loss, **terms}.items():
+            metrics[name] = max(metrics.get(name, 0), x.item()) if name == "ratio_error" else metrics.get(name, 0) + x.item()
+    trained = [p for p in policy.parameters() if p.requires_grad]
+    metrics["grad_norm"] = torch.nn.utils.clip_grad_norm_(trained, args.max_grad_norm).item()
+    if not (math.isfinite(metrics["loss"]) and math.isfinite(metrics["grad_norm"])):
+        raise BadInput(f"--data {' '.join(args.data)}: the loss is {metrics['loss']} with gradient norm {metrics['grad_norm']}; "
+                       "lower --lr, or look for damaged logprobs in the data; the last checkpoint is kept")
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return metrics
+
+
+def batches(samples, args):
+    """The updates of the whole run, in order: each epoch shuffled by its own seed, so that a resumed run meets the same ones."""
+    for epoch in range(args.epochs):
+        order = list(samples)
+        random.Random(f"order {args.seed} {epoch}").shuffle(order)
+        for i in range(0, len(order), args.batch_size):
+            yield order[i:i + args.batch_size]
+
+
+def rate(step, steps, args):
+    """Learning rate of a step, as a share of --lr."""
+    if args.schedule == "constant":
+        return 1.0
+    warm = max(1, steps // 20)
+    return min((step + 1) / warm, 0.5 * (1 + math.cos(math.pi * max(0, step - warm) / max(1, steps - warm))))
+
+
+def train(policy, tokenizer, samples, args, part, step=0):
+    """All updates from `step` on, checkpoints in the folder `part`, a bar with the figures that matter."""
+    from tqdm import tqdm
+    device = next(policy.parameters()).device
+    optimizer = torch.optim.AdamW([p for p in policy.parameters() if p.requires_grad], lr=args.lr, betas=(0.9, 0.98),
+                                  weight_decay=args.weight_decay)
+    if step:
+        saved = torch.load(os.path.join(part, "optimizer.pt"), weights_only=True)
+        optimizer.load_state_dict(saved["optimizer"])
+        torch.set_rng_state(saved["random"])
+    steps = args.epochs * -(-len(samples) // args.batch_size)
+    constant = {"explained_variance": explained_variance(samples)} if args.loss == "ltc" else {}
+    policy.train()
+    with open(f"{part}.metrics", "a", encoding="utf-8") as log, tqdm(total=steps, initial=step, desc="train", dynamic_ncols=True, mininterval=1) as bar:
+        for number, batch in enumerate(batches(samples, args)):
+            if number < step:
+                continue
+            started = time.perf_counter()
+            for group in optimizer.param_groups:
+                group["lr"] = args.lr * rate(number, steps, args)
+            metrics = update(policy, optimizer, batch, args, device)
+            speed = sum(len(s["tokens"]) for s in batch) / (time.perf_counter() - started)
+            log.write(json.dumps({"step": number, **metrics, **constant, "lr": optimizer.param_groups[0]["lr"],
+                                  "tokens_per_s": round(speed), "peak_memory_mb": peak_memory()}) + "\n")
+            bar.set_postfix_str(f"loss {metrics['loss']:.3f} {speed:,.0f} tok/s", refresh=False)
+            bar.update()
+            if (number + 1) % args.save_every == 0 and number + 1 < steps:
+                log.flush()
+                checkpoint(policy, tokenizer, optimizer, args, part, number + 1)
+
+
+def peak_memory():
+    """Peak memory in MiB: the GPU's where there is one, else the process's."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated() >> 20
+    import resource
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+
+
+def state_of(args, step):
+    """state.json: what this checkpoint was trained on, and how."""
+    return {"step": step, "args": {k: v for k, v in vars(args).items() if k not in ("overwrite", "threads", "save_every")}}
+
+
+def checkpoint(policy, tokenizer, optimizer, args, part, step):
+    """Replace the folder `part` by the present state; at no moment is there none that is whole."""
+    new = f"{part}.new"
+    shutil.rmtree(new, ignore_errors=True)
+    os.makedirs(new)
+    torch.save({"optimizer": optimizer.state_dict(), "random": torch.get_rng_state()}, os.path.join(new, "optimizer.pt"))
+    agent.save(policy, tokenizer, new, state_of(args, step))
+    shutil.rmtree(part, ignore_errors=True)
+    os.rename(new, part)
+
+
+def resume_from(args, part):
+    """(folder, step) to go on from; (None, 0) if this run is new. A kill between the two renames of `checkpoint` is mended."""
+    if not os.path.exists(part) and agent.read_state(f"{part}.new"):
+        os.rename(f"{part}.new", part)
+    state = agent.read_state(part)
+    if not state or args.overwrite:
+        for leftover in (part, f"{part}.new"):
+            shutil.rmtree(leftover, ignore_errors=True)
+        open(f"{part}.metrics", "w").close()
+        return None, 0
+    if changed := [k for k, v in state_of(args, 0)["args"].items() if state["args"].get(k) != v]:
+        raise BadInput(f"{part}: begun with another --{changed[0].replace('_', '-')} ({state['args'].get(changed[0])}); give the same, or --overwrite")
+    with open(f"{part}.metrics", encoding="utf-8") as file:
+        lines = file.readlines()[:state["step"]]
+    with open(f"{part}.metrics", "w", encoding="utf-8") as file:
+        file.writelines(lines)
+    print(f"{part}: going on after {state['step']} updates", file=sys.stderr)
+    return part, state["step"]
+
+
+def start(args, folder):
+    """(policy, tokenizer) to train: a resumed one, a tiny one made for the demonstrations, or the one named."""
+    if folder:
+        return agent.load(folder)
+    if args.agent == "tiny":
+        trajectories = [t for path in args.data for t in buffer.read(path)]
+        world = envs.module(trajectories[0].env)
+        tokenizer = agent.tiny_tokenizer({s.text for t in trajectories for s in t.segments}, world.PHRASES, world.KINDS)
+        return agent.make_tiny(tokenizer, args.width, args.layers, args.heads, args.value_layer or -2, args.seed), tokenizer
+    policy, tokenizer = agent.load(args.agent, args.value_layer)
+    return agent.add_lora(policy, args.lora_rank, args.lora_alpha, args.lora_dropout, args.lora_target) if args.lora_rank else policy, tokenizer
+
+
+def main(args):
+    torch.set_num_threads(args.threads)
+    torch.manual_seed(args.seed)
+    args.out = args.out.rstrip("/")
+    part = f"{args.out}.part"
+    if os.path.exists(args.out) and not args.overwrite:
+        raise BadInput(f"{args.out}: is there already; give --overwrite or another --out")
+    folder, step = resume_from(args, part)
+    policy, tokenizer = start(args, folder)
+    print(f"{sum(p.numel() for p in policy.parameters() if p.requires_grad):,} parameters to train, vocabulary {len(tokenizer)}", file=sys.stderr)
+    samples = load_samples(args, tokenizer)
+    train(policy, tokenizer, samples, args, part, step)
+    finish(policy, tokenizer, args, part, len(samples))
+
+
+def finish(policy, tokenizer, args, part, n):
+    """Write OUT and remove what was only needed to resume."""
+    shutil.rmtree(f"{part}.new", ignore_errors=True)
+    os.makedirs(f"{part}.new")
+    agent.save(policy, tokenizer, f"{part}.new", {**state_of(args, None), "trajectories": n})
+    os.replace(f"{part}.metrics", os.path.join(f"{part}.new", "metrics.jsonl"))
+    shutil.rmtree(args.out, ignore_errors=True)
+    os.rename(f"{part}.new", args.out)
+    shutil.rmtree(part, ignore_errors=True)
+    print(f"{args.out}: trained")
+
+
+if __name__ == "__main__":
+    errors.run(lambda: main(ARGS))
