@@ -1,4 +1,4 @@
-"""Who can speak: the environment's scripted expert, and a local language model that answers a whole crowd of conversations at once.
+"""Who can speak: the environment's scripted expert, and a local language model that answers a crowd of conversations at once.
 
 An agent is anything with three methods; patterns know no more of it than this:
 
@@ -72,6 +72,8 @@ class Policy(nn.Module):
         """value_layer: which decoder layer's output the value is read from; -2 as the paper, -1 as the authors' program (L15)."""
         super().__init__()
         self.model, self.value_layer = model, value_layer
+        if not -(layers := model.config.num_hidden_layers) <= value_layer < layers:
+            raise BadInput(f"--value-layer {value_layer}: the model has {layers} layers; give one of {-layers} to {layers - 1}")
         self.trunk, self.lm_head = model.get_decoder(), model.get_output_embeddings()
         self.value_head = nn.Linear(model.config.hidden_size, 1, device=self.lm_head.weight.device)
         nn.init.zeros_(self.value_head.weight), nn.init.zeros_(self.value_head.bias)     # V = 0 until trained
@@ -178,10 +180,11 @@ class LocalAgent:
         whole = width == 1 and 2 * len(requests) >= self.slots       # nearly all rows: cheaper to run all than to pick them out
         talks = {r.talk.slot: r.talk for r in requests}
         rows = range(self.slots) if whole else list(talks)
-        fed = dict.fromkeys(rows, 0) | {t.slot: t.fed for t in self.conversations.values() if whole} | {s: t.fed for s, t in talks.items()}
+        fed = dict.fromkeys(rows, 0) | {t.slot: t.fed for t in self.conversations.values()}
         tokens = [(talks[s].tokens[fed[s]:] if s in talks else [0]) for s in rows]
         tokens = torch.tensor([unread + [0] * (width - len(unread)) for unread in tokens])                  # [R, W]
-        last, hidden = self.cache.read(self.policy, tokens.to(self.device), None if whole else torch.tensor(rows, device=self.device),
+        last, hidden = self.cache.read(self.policy, tokens.to(self.device),
+                                       None if whole else torch.tensor(rows, device=self.device),
                                        torch.tensor([fed[s] for s in rows], device=self.device), self.slots)
         at = (torch.tensor([r.talk.slot if whole else row for row, r in enumerate(requests)], device=self.device),
               torch.tensor([len(r.talk.tokens) - r.talk.fed - 1 for r in requests], device=self.device))
@@ -211,7 +214,7 @@ class Request:
 
 
 def sample(logits, temperature, chances):
-    """One token per row and its log-probability under the distribution that sampled it (temperature included; SPEC L17).
+    """One token per row and its log-probability under the distribution that sampled it (temperature included; L17).
 
     logits [R, V]; chances: R uniform numbers in [0, 1), one a row, inverted through the cumulative distribution.
     Greedy (temperature 0) takes the best token and reports its log-probability at temperature 1.
@@ -222,7 +225,8 @@ def sample(logits, temperature, chances):
     else:
         total = logp.exp().cumsum(-1)                                                        # [R, V]
         chance = torch.tensor(chances, device=logits.device, dtype=total.dtype)[:, None] * total[:, -1:]
-        picked = (total <= chance).sum(-1).clamp(max=logits.shape[-1] - 1)
+        last = (total < total[:, -1:]).sum(-1)               # the last token that has any chance: rounding may not go past it
+        picked = torch.minimum((total <= chance).sum(-1), last)
     return picked, logp.gather(-1, picked[:, None]).squeeze(-1)
 
 
@@ -245,7 +249,7 @@ class SlotCache:
         return policy.read(tokens, attention_mask=mask, position_ids=self.positions, cache=self)
 
     def update(self, keys, values, layer, **ignored):
-        """Store keys and values [R, H, W, D]; return all that the rows may attend to, [R, H, length, D]: a view if they are all."""
+        """Store keys and values [R, H, W, D]; return all that the rows may attend to, [R, H, length, D] (a view, if all rows)."""
         found = []
         for memory, new in ((self.keys, keys), (self.values, values)):
             if memory[layer] is None or memory[layer].shape[2] < self.length:
@@ -308,10 +312,11 @@ def tiny_tokenizer(texts, phrases, kinds):
     """
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
-    clean = normalizers.Sequence([normalizers.Lowercase(), normalizers.Replace(Regex(r"[^\w\s\[\]'-]|\b(an?|the|some|and|in|on)\b"), " "),
+    dropped = r"[^\w\s\[\]'-]|\b(an?|the|some|and|in|on)\b"
+    clean = normalizers.Sequence([normalizers.Lowercase(), normalizers.Replace(Regex(dropped), " "),
                                   normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()])
     texts = {clean.normalize_str(t) for t in texts}
-    phrases = sorted({clean.normalize_str(p) for p in phrases}, key=lambda p: (-len(p), p))
+    phrases = sorted({clean.normalize_str(p) for p in phrases} - {""}, key=lambda p: (-len(p), p))
     highest = {}                                                  # kind -> its highest number in the texts
     for kind, number in {m for t in texts for m in re.findall(rf"\b({'|'.join(kinds)}) (\d+)\b", t)}:
         highest[kind] = max(int(number), highest.get(kind, 0))
@@ -332,6 +337,8 @@ def tiny_tokenizer(texts, phrases, kinds):
 def make_tiny(tokenizer, width=128, layers=3, heads=8, value_layer=-2, seed=0):
     """A small Llama from scratch. The embedding of "mug 1" starts as that of "mug" plus that of "1"."""
     from transformers import LlamaConfig, LlamaForCausalLM
+    if width % (2 * heads):
+        raise BadInput(f"--heads {heads}: --width {width} must be a multiple of twice as many")
     torch.manual_seed(seed)
     model = LlamaForCausalLM(LlamaConfig(
         vocab_size=len(tokenizer), hidden_size=width, intermediate_size=3 * width, num_hidden_layers=layers,
@@ -340,7 +347,7 @@ def make_tiny(tokenizer, width=128, layers=3, heads=8, value_layer=-2, seed=0):
     vocabulary, table = tokenizer.get_vocab(), model.get_input_embeddings().weight.data
     for word, i in vocabulary.items():
         kind, _, number = word.rpartition(" ")
-        if kind in vocabulary and number in vocabulary:
+        if number.isdigit() and kind in vocabulary and number in vocabulary:
             table[i] = table[vocabulary[kind]] + table[vocabulary[number]]
     return Policy(model, value_layer)
 
@@ -350,17 +357,19 @@ def load(name, value_layer=None):
 
     value_layer: default the checkpoint's own, else -2. Raises BadInput for what is no model, or a broken checkpoint.
     """
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
     state = read_state(name)
     cuda = torch.cuda.is_available()
+    dtype = torch.bfloat16 if cuda else torch.float32
     try:
-        if os.path.exists(os.path.join(name, "adapter_config.json")):
+        if is_adapter(name):
             from peft import AutoPeftModelForCausalLM
-            model = AutoPeftModelForCausalLM.from_pretrained(name, is_trainable=True, dtype=torch.bfloat16 if cuda else torch.float32)
+            model = AutoPeftModelForCausalLM.from_pretrained(name, is_trainable=True, dtype=dtype)
         else:
-            model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.bfloat16 if cuda else torch.float32)
+            model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype)
         tokenizer = AutoTokenizer.from_pretrained(name)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         raise BadInput(f"--agent {name}: no model there ({str(error).splitlines()[0][:160]}); give a directory that train.py "
                        "wrote or a hub name") from None
     if len(tokenizer) > model.get_input_embeddings().weight.shape[0]:
@@ -370,8 +379,16 @@ def load(name, value_layer=None):
     head = os.path.join(name, "value_head.safetensors")
     if os.path.exists(head):
         from safetensors.torch import load_file
-        policy.value_head.load_state_dict(load_file(head))
+        try:
+            policy.value_head.load_state_dict(load_file(head))
+        except (SafetensorError, RuntimeError) as error:
+            raise BadInput(f"{head}: no value head of this model ({error}); train the checkpoint again") from None
     return policy, tokenizer
+
+
+def is_adapter(name):
+    """Is this checkpoint a PEFT adapter?"""
+    return os.path.exists(os.path.join(name, "adapter_config.json"))
 
 
 def read_state(name):
@@ -392,13 +409,20 @@ def save(policy, tokenizer, folder, state):
     from safetensors.torch import save_file
     policy.model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    save_file({k: v.contiguous() for k, v in policy.value_head.state_dict().items()}, os.path.join(folder, "value_head.safetensors"))
-    with open(os.path.join(folder, "state.json"), "w", encoding="utf-8") as file:
+    save_file(policy.value_head.state_dict(), os.path.join(folder, "value_head.safetensors"))
+    state_file = os.path.join(folder, "state.json")
+    with open(f"{state_file}.tmp", "w", encoding="utf-8") as file:
         json.dump({**state, "value_layer": policy.value_layer}, file, indent=1)
+    os.replace(f"{state_file}.tmp", state_file)
 
 
 def add_lora(policy, rank, alpha, dropout, target):
     """The same policy with a LoRA adapter on the named projections; everything but the adapter and the value head is frozen."""
     from peft import LoraConfig, get_peft_model
     config = LoraConfig(r=rank, lora_alpha=alpha, lora_dropout=dropout, target_modules=target, task_type="CAUSAL_LM")
-    return Policy(get_peft_model(policy.model, config), policy.value_layer)
+    try:
+        adapted = Policy(get_peft_model(policy.model, config), policy.value_layer)
+    except ValueError as error:
+        raise BadInput(f"--lora-target {' '.join(target)}: {error}") from None
+    adapted.value_head = policy.value_head
+    return adapted

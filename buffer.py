@@ -94,8 +94,12 @@ def from_record(record):
             raise ValueError(f"segment {number}: {error}") from None
         if segment.source not in (SYSTEM, OWN, OTHER) or not isinstance(segment.text, str):
             raise ValueError(f"segment {number}: source must be 0, 1 or 2 and text a string")
-        for name, values in (("logprobs", segment.logprobs), ("values", segment.values)):
-            if values is not None and len(values) != len(segment.tokens or ()):
+        for name, values in (("tokens", segment.tokens), ("logprobs", segment.logprobs), ("values", segment.values)):
+            if values is None:
+                continue
+            if not isinstance(values, list) or not {type(x) for x in values} <= ({int} if name == "tokens" else {int, float}):
+                raise ValueError(f"segment {number}: {name} must be a list of numbers")
+            if len(values) != len(segment.tokens or ()):
                 raise ValueError(f"segment {number}: {len(values)} {name} for {len(segment.tokens or ())} tokens")
         segments.append(segment)
     try:
@@ -150,7 +154,7 @@ def replay(trajectories, n, how="recent", seed=0):
 def flatten(trajectory, max_length=None):
     """The five sequences as a dict of lists of one length, and `recorded`: whether every own token has log-probability and value.
 
-    A longer trajectory is cut at `max_length`, and the rewards cut away move to the last own token that is left (SPEC L14:
+    A longer trajectory is cut at `max_length`, and the rewards cut away move to the last own token that is left (L14:
     otherwise a long failure would look neutral). Segments without tokens (empty text) hand their reward to the token before.
     Raises ValueError when a segment's tokens are missing or nothing trainable is left.
     """
@@ -189,7 +193,7 @@ def last_own(mask, position):
 
 
 def effective_rewards(mask, rewards):
-    """Move each reward that stands on a system token to the last own token before it: there it can teach (SPEC L6).
+    """Move each reward that stands on a system token to the last own token before it: there it can teach (L6).
 
     [0,0,0,0,0,0,1] with mask [0,1,1,0,1,1,0] becomes [0,0,0,0,0,1,0]. Rewards on spoken tokens stay. A reward before the first
     own token belongs to nobody and is dropped.
@@ -204,13 +208,13 @@ def effective_rewards(mask, rewards):
 def advantages(mask, rewards, values, gamma=1.0, lam=1.0, credit="local", squash=False):
     """Advantages and value targets, two lists of the sequence's length (zero on system tokens).
 
-    GAE over the agent's *own* tokens, in order, as if the tokens between them were not there (SPEC L5: they have no value).
-    With gamma = lam = 1 it is the Monte-Carlo return minus V (SPEC L4; LTC never defines its advantage). The target is
-    advantage + V, a return: taken literally, A.4's "value against advantage" would settle at half the return (SPEC L3).
-    Another agent's tokens have no value either: their baseline is 0, so their advantage is the return itself (SPEC L7).
+    GAE over the agent's *own* tokens, in order, as if the tokens between them were not there (L5: they have no value).
+    With gamma = lam = 1 it is the Monte-Carlo return minus V (L4; LTC never defines its advantage). The target is
+    advantage + V, a return: taken literally, A.4's "value against advantage" would settle at half the return (L3).
+    Another agent's tokens have no value either: their baseline is 0, so their advantage is the return itself (L7).
 
     credit  "local": the return-to-go starts afresh after each non-zero reward, so that a corrected answer does not take credit
-            for the correction that follows it; "whole": rewards add up to the end of the trajectory (SPEC L9)
+            for the correction that follows it; "whole": rewards add up to the end of the trajectory (L9)
     squash  advantage = tanh(return) - V, target = tanh(return), as the authors' program has it
     """
     rewards = effective_rewards(mask, rewards)
@@ -245,7 +249,7 @@ def value_mask(mask):
 
 
 def lm_mask(mask, positive, tokens="own", system_weight=1.0):
-    """Weights of the LM term (SPEC L2). `positive`: does the trajectory have a positive reward?
+    """Weights of the LM term (L2). `positive`: does the trajectory have a positive reward?
 
     tokens  "own": own tokens of positive trajectories (A.4); "spoken": every agent's; "all-positive": system tokens too;
             "all": all tokens of all trajectories (§3.2)

@@ -4,9 +4,9 @@
     python evaluate.py --agent "tuned=runs/it" "LTC=runs/ltc-6" --runs 3 --temperature 0.5 --show 3 --out runs/eval
     python evaluate.py --agent "LTC 0=runs/it" "LTC 1=runs/ltc-1" "LTC 2=runs/ltc-2" --plot runs/curve.png --out runs/eval
 
-Prints success by kind of task for each agent, with a 95% Wilson interval on the whole, the average and the best of --runs runs (as
-LTC's Table 1), and the mean length of the prompt, which is all that is read before the agent's first word (as Table 4). Writes
-OUT/metrics.json and the trajectories, OUT/NAME.RUN.jsonl. Names that end in a number are the points of a learning curve.
+Prints success by kind of task for each agent, with a 95% Wilson interval on the whole, the average and the best of --runs runs
+(as LTC's Table 1), and the mean length of the prompt, which is all that is read before the agent's first word (as Table 4).
+Writes OUT/metrics.json and the trajectories, OUT/NAME.RUN.jsonl. Names that end in a number are points of a learning curve.
 Agents play greedily unless --temperature says otherwise; greedy runs are all alike.
 """
 import argparse
@@ -26,11 +26,11 @@ from errors import BadInput
 
 def parse():
     p = argparse.ArgumentParser(description="Measure agents on held-out tasks.")
-    explore.add_arguments(p)
     p.add_argument("--agent", nargs="+", required=True, help="agents as for explore.py, each with an optional name: NAME=AGENT")
     p.add_argument("--out", required=True, help="folder for metrics.json and the trajectories")
+    explore.add_arguments(p)
     p.add_argument("--split", default="valid_unseen", help="which tasks (LTC: the 134 unseen ones)")
-    p.add_argument("--runs", type=int, default=1, help="runs with different chance (LTC: 3)")
+    p.add_argument("--runs", type=errors.count, default=1, help="runs with different chance (LTC: 3)")
     p.add_argument("--temperature", type=float, default=0.0, help="of sampling; 0 is greedy")
     p.add_argument("--show", type=int, default=0, help="print so many trajectories of the last agent")
     p.add_argument("--plot", help="draw the learning curve into this PNG (needs matplotlib)")
@@ -45,7 +45,7 @@ def wilson(won, n, z=1.96):
     """The 95% Wilson score interval of a success rate, (low, high)."""
     p, spread = won / n, z * math.sqrt(won / n * (1 - won / n) / n + z * z / (4 * n * n))
     centre, scale = p + z * z / (2 * n), 1 + z * z / n
-    return (centre - spread) / scale, (centre + spread) / scale
+    return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
 
 
 def prompt_tokens(trajectory):
@@ -70,7 +70,8 @@ def measure(name, runs):
             "success": {k: sum(r[k] for r in rates) / len(rates) for k in rates[0]},
             "best": max(rates, key=lambda r: r["all"]),
             "interval": wilson(sum(t.success for t in everything), len(everything)),
-            "prompt_tokens": share(prompts) if prompts else None, "steps": share(steps), "reward": share([t.reward for t in everything])}
+            "prompt_tokens": share(prompts) if prompts else None, "steps": share(steps),
+            "reward": share([t.reward for t in everything])}
 
 
 def share(values):
@@ -88,9 +89,12 @@ def table(results):
     if results[0]["runs"] > 1:
         lines.append([f"best of {results[0]['runs']} runs", *(f"{r['best']['all']:.1%}" for r in results)])
     lines.append(["actions an episode", *(f"{r['steps']:.1f}" for r in results)])
-    lines.append(["tokens of the prompt", *("-" if r["prompt_tokens"] is None else f"{r['prompt_tokens']:.0f}" for r in results)])
+    prompts = ("-" if r["prompt_tokens"] is None else f"{r['prompt_tokens']:.0f}" for r in results)
+    lines.append(["tokens of the prompt", *prompts])
     widths = [max(len(row[i]) for row in lines) for i in range(len(lines[0]))]
-    text = ["  ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths))) for row in lines]
+    def line(row):
+        return "  ".join(cell.rjust(w) if i else cell.ljust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True)))
+    text = [line(row) for row in lines]
     return "\n".join([text[0], "-" * len(text[0]), *text[1:]])
 
 
@@ -99,7 +103,8 @@ def rows(results):
     found = []
     for r in results:
         found.append({"name": r["name"], "metric": "success", "value": r["success"]["all"], "n": r["n"]["all"]})
-        found += [{"name": r["name"], "metric": f"success {k}", "value": v, "n": r["n"][k]} for k, v in r["success"].items() if k != "all"]
+        found += [{"name": r["name"], "metric": f"success {k}", "value": v, "n": r["n"][k]}
+                  for k, v in r["success"].items() if k != "all"]
     return found
 
 
@@ -169,7 +174,8 @@ def main():
             seen[args.agent] = play(name, args, tasks)
         results.append(measure(name, seen[args.agent]))
     with open(target, "w", encoding="utf-8") as file:
-        json.dump({"env": args.env, "split": args.split, "data": bool(args.data), "seed": args.seed, "agents": results}, file, indent=1)
+        about = {"env": args.env, "split": args.split, "data": bool(args.data), "seed": args.seed}
+        json.dump({**about, "agents": results}, file, indent=1)
     if args.plot:
         plot(results, args.plot)
     if args.summary:

@@ -7,7 +7,7 @@ Every task of the split is played once; all episodes run at once, as many as the
 to OUT.part; when all are there, they are written to OUT in the order of the tasks. A run that was stopped goes on from OUT.part.
 
 A trajectory that the step limit or the context's length cut off is stored with `truncated` and a last reward of
---overflow-reward (SPEC L13: -1, where the paper's listing has 0 and its appendix "non-zero").
+--overflow-reward (L13: -1, where the paper's listing has 0 and its appendix "non-zero").
 """
 import argparse
 import asyncio
@@ -23,12 +23,14 @@ from errors import BadInput
 
 def parse():
     p = argparse.ArgumentParser(description="Play tasks and record the trajectories.")
-    add_arguments(p)
+    p.add_argument("--agent", required=True,
+                   help="a checkpoint directory, a hub name, expert, or expert:SHARE (careless in that share of the episodes)")
     p.add_argument("--out", required=True, help="the JSONL file to write")
+    add_arguments(p)
     p.add_argument("--split", default="train", help="which tasks")
     p.add_argument("--round", type=int, default=0, help="number of this exploration, stored in the record")
     p.add_argument("--temperature", type=float, default=1.0, help="of sampling; 0 is greedy")
-    p.add_argument("--overwrite", action="store_true", help="replace a finished OUT")
+    p.add_argument("--overwrite", action="store_true", help="replace a finished OUT, and forget an unfinished one")
     return p.parse_args()
 
 
@@ -36,16 +38,15 @@ def add_arguments(p):
     """What exploring and evaluating have in common."""
     p.add_argument("--env", default="alfworld", help=f"one of {', '.join(envs.NAMES)}")
     p.add_argument("--data", help="folder of the benchmark's official files; default: the built-in tasks")
-    p.add_argument("--agent", required=True, help="a checkpoint directory, a hub name, expert, or expert:SHARE (careless in that share)")
-    p.add_argument("--limit", type=int, help="at most this many tasks (LTC: 256 an iteration)")
+    p.add_argument("--limit", type=errors.count, help="at most this many tasks (LTC: 256 an iteration)")
     p.add_argument("--seed", type=int, default=0, help="of the tasks and of sampling")
-    p.add_argument("--max-steps", type=int, default=50, help="step limit of an episode (LTC's program: 32)")
-    p.add_argument("--max-tokens", type=int, default=40, help="longest reply in tokens (LTC: 128)")
-    p.add_argument("--max-length", type=int, default=1024, help="longest episode in tokens (LTC: 1024)")
-    p.add_argument("--slots", type=int, default=64, help="episodes at once; memory grows with slots x max-length")
-    p.add_argument("--overflow-reward", type=float, default=-1.0, help="last reward of an episode that was cut off (SPEC L13)")
-    p.add_argument("--value-layer", type=int, help="layer the value is read from: -2 paper, -1 program; default: the checkpoint's")
-    p.add_argument("--threads", type=int, default=1, help="CPU threads; more than one helps only bigger models")
+    p.add_argument("--max-steps", type=errors.count, default=50, help="step limit of an episode (LTC's program: 32)")
+    p.add_argument("--max-tokens", type=errors.count, default=40, help="longest reply in tokens (LTC: 128)")
+    p.add_argument("--max-length", type=errors.count, default=1024, help="longest episode in tokens (LTC: 1024)")
+    p.add_argument("--slots", type=errors.count, default=64, help="episodes at once; memory grows with slots x max-length")
+    p.add_argument("--overflow-reward", type=float, default=-1.0, help="last reward of an episode that was cut off")
+    p.add_argument("--value-layer", type=int, help="layer the value is read from: -2 paper, -1 program; default the checkpoint's")
+    p.add_argument("--threads", type=errors.count, default=1, help="CPU threads; more than one helps only bigger models")
 
 
 def make_agent(args, temperature):
@@ -62,7 +63,8 @@ def make_agent(args, temperature):
             raise BadInput(f"--agent {args.agent}: write expert:SHARE with a number, e.g. expert:0.8") from None
         return agent.Expert(envs.module(args.env).expert, careless, args.seed)
     policy, tokenizer = agent.load(args.agent, args.value_layer)
-    return agent.LocalAgent(policy.eval(), tokenizer, args.agent, args.slots, args.max_length, args.max_tokens, temperature, args.seed)
+    return agent.LocalAgent(policy.eval(), tokenizer, args.agent, args.slots, args.max_length, args.max_tokens, temperature,
+                            args.seed)
 
 
 async def episode(task, agent, args, round=0, temperature=1.0):
@@ -108,13 +110,17 @@ async def play(tasks, agent, args, round=0, temperature=1.0, on_end=lambda traje
 def explore(args, tasks, agent):
     """Play what OUT.part does not hold yet, then write OUT. Returns all trajectories."""
     part, done = f"{args.out}.part", {}
+    if os.path.exists(part) and args.overwrite:
+        os.remove(part)
     if os.path.exists(part):
         buffer.cut_torn_line(part)
         if os.path.getsize(part):
             done = {t.task: t for t in buffer.read(part)}
             first = next(iter(done.values()))
-            if (first.policy, first.round, first.temperature) != (agent.name, args.round, args.temperature) or not done.keys() <= {t.id for t in tasks}:
-                raise BadInput(f"{part}: begun by another command (agent {first.policy}, round {first.round}); delete it to begin anew")
+            same = (first.policy, first.round, first.temperature) == (agent.name, args.round, args.temperature)
+            if not same or not done.keys() <= {t.id for t in tasks}:
+                raise BadInput(f"{part}: begun by another command (agent {first.policy}, round {first.round}); "
+                               "give --overwrite to begin anew")
             print(f"{part}: going on after {len(done)} episodes", file=sys.stderr)
     with open(part, "a", encoding="utf-8") as file:
         def keep(trajectory):

@@ -8,11 +8,11 @@
     L_total = L_LM + beta (L_policy + lambda L_value + L_entropy)                                            (LTC A.4)
 
 Each term is one short function below, over the n tokens that some term weights; only those go through the output layer. Every
-denominator is a sum over the whole update, so that cutting an update into micro-batches changes nothing (SPEC L16).
+denominator is a sum over the whole update, so that cutting an update into micro-batches changes nothing (L16).
 
-Where the paper leaves a choice, the default is SPEC's reading and an argument has the other: --beta-on, --lm-tokens, --gamma,
---gae-lambda, --squash-returns, --teacher-logprob, --credit, --value-layer, --replay. Not in the paper: --normalise-advantages,
---max-grad-norm.
+Where the paper leaves a choice, the default is the reading that the README lists as L1-L18, and an argument has the other one:
+--beta-on, --lm-tokens, --gamma, --gae-lambda, --squash-returns, --teacher-logprob, --credit, --value-layer, --replay. Not in the
+paper: --normalise-advantages, --max-grad-norm.
 
 A run writes into OUT.part and renames it to OUT when done; a run that was stopped goes on from its last checkpoint there and ends
 with the same weights. One JSON line a step in metrics.jsonl.
@@ -32,47 +32,50 @@ from errors import BadInput
 
 def parse():
     p = argparse.ArgumentParser(description="Train an agent on recorded trajectories.")
-    p.add_argument("--agent", required=True, help="where to start from: tiny (from scratch), a checkpoint directory or a hub name")
+    p.add_argument("--agent", required=True, help="where to start: tiny (from scratch), a checkpoint directory or a hub name")
     p.add_argument("--data", nargs="+", required=True, help="trajectory files, oldest first: the replay buffer")
     p.add_argument("--out", required=True, help="folder of the new checkpoint")
     p.add_argument("--loss", choices=["lm", "ltc"], default="ltc", help="lm: instruction tuning; ltc: all four terms")
-    p.add_argument("--replay", choices=["recent", "uniform"], default="recent", help="which of the buffer to train on (SPEC L18)")
-    p.add_argument("--n-train", type=int, help="how many of it (LTC's program on ALFWorld: 1024); default all")
-    p.add_argument("--epochs", type=int, default=1, help="passes (LTC: 1 a round, 3 of instruction tuning)")
-    p.add_argument("--batch-size", type=int, default=32, help="trajectories an update (LTC: 32)")
-    p.add_argument("--micro-batch", type=int, default=8, help="trajectories a forward; changes memory and speed, not the result")
-    p.add_argument("--max-length", type=int, default=1024, help="longer trajectories are cut, their reward kept (SPEC L14)")
+    p.add_argument("--replay", choices=["recent", "uniform"], default="recent", help="which of the buffer to train on (L18)")
+    p.add_argument("--n-train", type=errors.count, help="how many of it (LTC's program on ALFWorld: 1024); default all")
+    p.add_argument("--epochs", type=errors.count, default=1, help="passes (LTC: 1 a round, 3 of instruction tuning)")
+    p.add_argument("--batch-size", type=errors.count, default=32, help="trajectories an update (LTC: 32)")
+    p.add_argument("--micro-batch", type=errors.count, default=8,
+                   help="trajectories a forward; changes memory and speed, not the result")
+    p.add_argument("--max-length", type=errors.count, default=1024, help="longer trajectories are cut, their reward kept (L14)")
     p.add_argument("--lr", type=float, default=2e-4, help="learning rate (LTC: 2e-4)")
     p.add_argument("--schedule", choices=["constant", "cosine"], default="constant", help="cosine: to 0, with 5%% warm-up")
     p.add_argument("--weight-decay", type=float, default=0.001, help="AdamW's (LTC's program: 0.001)")
     p.add_argument("--max-grad-norm", type=float, default=1.0, help="clip the gradient's norm")
-    p.add_argument("--lm-tokens", choices=["own", "spoken", "all-positive", "all"], default="own", help="tokens of the LM term (SPEC L2)")
+    p.add_argument("--lm-tokens", choices=["own", "spoken", "all-positive", "all"], default="own",
+                   help="tokens of the LM term (L2)")
     p.add_argument("--lm-system-weight", type=float, default=1.0, help="weight of system tokens where --lm-tokens has them")
     p.add_argument("--lm-weight", type=float, default=1.0, help="factor on the LM term; 0 leaves plain PPO")
     p.add_argument("--beta", type=float, default=0.5, help="weight of the RL terms (LTC's program: 0.5)")
-    p.add_argument("--beta-on", choices=["rl", "lm"], default="rl", help="rl: A.4; lm: Eq. 1, beta on the LM term (SPEC L1)")
+    p.add_argument("--beta-on", choices=["rl", "lm"], default="rl", help="rl: A.4; lm: Eq. 1, beta on the LM term (L1)")
     p.add_argument("--lambda", dest="value_weight", type=float, default=0.5, help="weight of the value term (LTC's program: 0.5)")
     p.add_argument("--entropy", type=float, default=0.01, help="weight of the entropy term (LTC: 0.01)")
     p.add_argument("--clip", type=float, default=0.2, help="PPO's epsilon (LTC's program: 0.2)")
-    p.add_argument("--gamma", type=float, default=1.0, help="discount a token (SPEC L4)")
-    p.add_argument("--gae-lambda", type=float, default=1.0, help="1: advantage = return - V (SPEC L4)")
-    p.add_argument("--squash-returns", action="store_true", help="tanh of the returns, as LTC's program (SPEC L4)")
-    p.add_argument("--credit", choices=["local", "whole"], default="local", help="returns restart after a reward, or not (SPEC L9)")
+    p.add_argument("--gamma", type=float, default=1.0, help="discount a token (L4)")
+    p.add_argument("--gae-lambda", type=float, default=1.0, help="1: advantage = return - V (L4)")
+    p.add_argument("--squash-returns", action="store_true", help="tanh of the returns, as LTC's program (L4)")
+    p.add_argument("--credit", choices=["local", "whole"], default="local",
+                   help="returns restart after a reward, or not (L9)")
     p.add_argument("--teacher-logprob", choices=["student", "one"], default="student",
-                   help="log pi_old of another agent's tokens: the student's own, or 1.0 as LTC's program (SPEC L7)")
+                   help="log pi_old of another agent's tokens: the student's own, or 1.0 as LTC's program (L7)")
     p.add_argument("--normalise-advantages", action="store_true", help="to mean 0 and deviation 1 over all spoken tokens")
-    p.add_argument("--value-layer", type=int, help="layer the value is read from: -2 paper, -1 program (SPEC L15)")
+    p.add_argument("--value-layer", type=int, help="layer the value is read from: -2 paper, -1 program (L15)")
     p.add_argument("--lora-rank", type=int, default=0, help="train a LoRA adapter (LTC: 16); 0: all weights")
     p.add_argument("--lora-alpha", type=int, default=16, help="LTC: 16")
     p.add_argument("--lora-dropout", type=float, default=0.05, help="LTC's program: 0.05")
     p.add_argument("--lora-target", nargs="+", default=["q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "down_proj"],
                    help="projections with an adapter (default: LTC's program)")
-    p.add_argument("--width", type=int, default=128, help="of --agent tiny")
-    p.add_argument("--layers", type=int, default=3, help="of --agent tiny")
-    p.add_argument("--heads", type=int, default=8, help="of --agent tiny")
+    p.add_argument("--width", type=errors.count, default=128, help="of --agent tiny")
+    p.add_argument("--layers", type=errors.count, default=3, help="of --agent tiny")
+    p.add_argument("--heads", type=errors.count, default=8, help="of --agent tiny")
     p.add_argument("--seed", type=int, default=0, help="of the order, dropout and --agent tiny's weights")
-    p.add_argument("--save-every", type=int, default=200, help="updates between checkpoints to resume from")
-    p.add_argument("--threads", type=int, default=1, help="CPU threads; more than one helps only bigger models")
+    p.add_argument("--save-every", type=errors.count, default=200, help="updates between checkpoints to resume from")
+    p.add_argument("--threads", type=errors.count, default=1, help="CPU threads; more than one helps only bigger models")
     p.add_argument("--overwrite", action="store_true", help="replace a finished OUT, and forget an unfinished one")
     return p.parse_args()
 
@@ -113,7 +116,7 @@ def entropy_loss(logits, weight, total, scale):
 
 
 def total_loss(lm, policy, value, entropy, beta, value_weight, beta_on="rl"):
-    """A.4: L_LM + beta (L_policy + lambda L_value + L_entropy). Eq. 1 has beta on L_LM instead (SPEC L1)."""
+    """A.4: L_LM + beta (L_policy + lambda L_value + L_entropy). Eq. 1 has beta on L_LM instead (L1)."""
     reinforce = policy + value_weight * value + entropy
     return lm + beta * reinforce if beta_on == "rl" else beta * lm + reinforce
 
@@ -129,7 +132,7 @@ def losses(logits, values, b, totals, args):
     terms["policy"], ratio = policy_loss(logp, b["logprobs"], b["advantage"], b["policy"], totals["policy"], args.clip)
     terms["value"] = value_loss(values, b["target"], b["value"], totals["value"])
     terms["entropy"] = entropy_loss(tempered, b["policy"], totals["policy"], args.entropy)
-    loss = total_loss(terms["lm"], terms["policy"], terms["value"], terms["entropy"], args.beta, args.value_weight, args.beta_on)
+    loss = total_loss(*(terms[name] for name in ("lm", "policy", "value", "entropy")), args.beta, args.value_weight, args.beta_on)
     with torch.no_grad():
         weight, log_ratio = b["policy"] / totals["policy"], logp - b["logprobs"]
         terms["approx_kl"] = (weight * (ratio - 1 - log_ratio)).sum()
@@ -158,7 +161,8 @@ def load_samples(args, tokenizer):
         except ValueError as error:
             raise BadInput(f"{', '.join(args.data)}: trajectory {t.id}: {error}") from None
     kept = [s for s in samples if any(s["lm"][1:]) or any(s["policy"][1:])]
-    print(f"{len(kept)} of {len(samples)} trajectories to learn from, {sum(len(s['tokens']) for s in kept):,} tokens", file=sys.stderr)
+    tokens = sum(len(s["tokens"]) for s in kept)
+    print(f"{len(kept)} of {len(samples)} trajectories to learn from, {tokens:,} tokens", file=sys.stderr)
     if not kept:
         raise BadInput(f"{', '.join(args.data)}: nothing to learn from: no trajectory has a positive reward (see --lm-tokens)")
     if args.loss == "ltc" and args.normalise_advantages:
@@ -174,7 +178,7 @@ def make_sample(trajectory, args):
     if args.loss == "lm":
         return {**sample, "policy": [0.0] * n, "value": [0.0] * n}
     if not flat["recorded"]:
-        raise ValueError("no log-probabilities were recorded (an expert's?); --loss ltc learns from what the agent itself sampled")
+        raise ValueError("no log-probabilities were recorded (an expert's?); --loss ltc needs what the agent itself sampled")
     advantage, target = buffer.advantages(mask, flat["rewards"], flat["values"], args.gamma, args.gae_lambda, args.credit,
                                           args.squash_returns)
     if args.teacher_logprob == "one":
@@ -256,7 +260,8 @@ def train(policy, tokenizer, samples, args, part, step=0):
     steps = args.epochs * -(-len(samples) // args.batch_size)
     constant = {"explained_variance": explained_variance(samples)} if args.loss == "ltc" else {}
     policy.train()
-    with open(f"{part}.metrics", "a", encoding="utf-8") as log, tqdm(total=steps, initial=step, desc="train", dynamic_ncols=True, mininterval=1) as bar:
+    bar = tqdm(total=steps, initial=step, desc="train", dynamic_ncols=True, mininterval=1)
+    with open(f"{part}.metrics", "a", encoding="utf-8") as log, bar:
         for number, batch in enumerate(batches(samples, args)):
             if number < step:
                 continue
@@ -299,8 +304,9 @@ def checkpoint(policy, tokenizer, optimizer, args, part, step):
 
 
 def resume_from(args, part):
-    """(folder, step) to go on from; (None, 0) if this run is new. A kill between the two renames of `checkpoint` is mended."""
-    if not os.path.exists(part) and agent.read_state(f"{part}.new"):
+    """(folder, step) to go on from; (None, 0) if this run is new. A kill within `checkpoint` is mended."""
+    if agent.read_state(f"{part}.new"):                 # whole, so newer than what is left of the one it replaces
+        shutil.rmtree(part, ignore_errors=True)
         os.rename(f"{part}.new", part)
     state = agent.read_state(part)
     if not state or args.overwrite:
@@ -309,7 +315,8 @@ def resume_from(args, part):
         open(f"{part}.metrics", "w").close()
         return None, 0
     if changed := [k for k, v in state_of(args, 0)["args"].items() if state["args"].get(k) != v]:
-        raise BadInput(f"{part}: begun with another --{changed[0].replace('_', '-')} ({state['args'].get(changed[0])}); give the same, or --overwrite")
+        before = state["args"].get(changed[0])
+        raise BadInput(f"{part}: begun with another --{changed[0].replace('_', '-')} ({before}); give the same, or --overwrite")
     with open(f"{part}.metrics", encoding="utf-8") as file:
         lines = file.readlines()[:state["step"]]
     with open(f"{part}.metrics", "w", encoding="utf-8") as file:
@@ -322,13 +329,17 @@ def start(args, folder):
     """(policy, tokenizer) to train: a resumed one, a tiny one made for the demonstrations, or the one named."""
     if folder:
         return agent.load(folder)
+    if args.agent == "tiny" and args.lora_rank:
+        raise BadInput("--lora-rank: --agent tiny starts from random weights, which an adapter would leave as they are")
     if args.agent == "tiny":
         trajectories = [t for path in args.data for t in buffer.read(path)]
         world = envs.module(trajectories[0].env)
         tokenizer = agent.tiny_tokenizer({s.text for t in trajectories for s in t.segments}, world.PHRASES, world.KINDS)
         return agent.make_tiny(tokenizer, args.width, args.layers, args.heads, args.value_layer or -2, args.seed), tokenizer
     policy, tokenizer = agent.load(args.agent, args.value_layer)
-    return agent.add_lora(policy, args.lora_rank, args.lora_alpha, args.lora_dropout, args.lora_target) if args.lora_rank else policy, tokenizer
+    if args.lora_rank and not agent.is_adapter(args.agent):        # an adapter is trained on as it is
+        policy = agent.add_lora(policy, args.lora_rank, args.lora_alpha, args.lora_dropout, args.lora_target)
+    return policy, tokenizer
 
 
 def main(args):
@@ -340,7 +351,8 @@ def main(args):
         raise BadInput(f"{args.out}: is there already; give --overwrite or another --out")
     folder, step = resume_from(args, part)
     policy, tokenizer = start(args, folder)
-    print(f"{sum(p.numel() for p in policy.parameters() if p.requires_grad):,} parameters to train, vocabulary {len(tokenizer)}", file=sys.stderr)
+    trained = sum(p.numel() for p in policy.parameters() if p.requires_grad)
+    print(f"{trained:,} parameters to train, vocabulary {len(tokenizer)}", file=sys.stderr)
     samples = load_samples(args, tokenizer)
     train(policy, tokenizer, samples, args, part, step)
     finish(policy, tokenizer, args, part, len(samples))
@@ -348,13 +360,15 @@ def main(args):
 
 def finish(policy, tokenizer, args, part, n):
     """Write OUT and remove what was only needed to resume."""
-    shutil.rmtree(f"{part}.new", ignore_errors=True)
-    os.makedirs(f"{part}.new")
-    agent.save(policy, tokenizer, f"{part}.new", {**state_of(args, None), "trajectories": n})
-    os.replace(f"{part}.metrics", os.path.join(f"{part}.new", "metrics.jsonl"))
+    done = f"{args.out}.done"           # not PART.new: a run killed here must not go on from it
+    shutil.rmtree(done, ignore_errors=True)
+    os.makedirs(done)
+    agent.save(policy, tokenizer, done, {**state_of(args, None), "trajectories": n})
+    shutil.copy(f"{part}.metrics", os.path.join(done, "metrics.jsonl"))
     shutil.rmtree(args.out, ignore_errors=True)
-    os.rename(f"{part}.new", args.out)
+    os.rename(done, args.out)
     shutil.rmtree(part, ignore_errors=True)
+    os.remove(f"{part}.metrics")
     print(f"{args.out}: trained")
 
 

@@ -14,6 +14,7 @@ The engine is envs/alfworld_game.py, the built-in houses are envs/alfworld_house
 import random
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from envs import Task
@@ -90,27 +91,40 @@ class Memory:
     refused: frozenset = frozenset()        # move commands that did nothing
 
 
+@lru_cache(maxsize=10_000)          # the history is read anew at each turn
+def read_observation(text):
+    """What a text says: (arrived at, ((place, names seen there), ...), closed place, taken, (moved, to), (verb, treated))."""
+    arrived = re.match(r"You arrive at (\w+ \d+)\.", text)
+    contents = re.findall(r"(?:On the|The) (\w+ \d+)(?:,| is open\. In it,) you see (.*?)\.", text)
+    closed = re.search(r"The (\w+ \d+) is closed|You close the (\w+ \d+)", text)
+    took = re.match(r"You pick up the (\w+ \d+)", text)
+    moved = re.match(r"You move the (\w+ \d+) to the (\w+ \d+)", text)
+    treated = re.match(r"You (clean|heat|cool) the (\w+ \d+)", text)
+    return (arrived and arrived[1], tuple((place, tuple(re.findall(r"a (\w+ \d+)", names))) for place, names in contents),
+            closed and (closed[1] or closed[2]), took and took[1], moved and moved.groups(), treated and treated.groups())
+
+
 def remember(first, steps):
     """Read the first observation and the (action, observation) pairs -> Memory."""
     memory = Memory(re.findall(r"a (\w+ \d+)", first.partition("Your task is to:")[0]), {}, set(), set())
     for action, text in steps:
-        if arrived := re.match(r"You arrive at (\w+ \d+)\.", text):
-            memory.here = arrived[1]
-        for place, contents in re.findall(r"(?:On the|The) (\w+ \d+)(?:,| is open\. In it,) you see (.*?)\.", text):
+        arrived, contents, closed, took, moved, treated = read_observation(text)
+        memory.here = arrived or memory.here
+        for place, names in contents:
             memory.seen = {name: at for name, at in memory.seen.items() if at != place}
-            memory.seen.update({name: place for name in re.findall(r"a (\w+ \d+)", contents)})
+            memory.seen.update(dict.fromkeys(names, place))
             memory.looked.add(place)
             memory.closed.discard(place)
-        if closed := re.search(r"The (\w+ \d+) is closed|You close the (\w+ \d+)", text):
-            memory.closed.add(closed[1] or closed[2])
-        if took := re.match(r"You pick up the (\w+ \d+)", text):
-            memory.held = took[1]
-            memory.seen.pop(took[1], None)
-        if moved := re.match(r"You move the (\w+ \d+) to the (\w+ \d+)", text):
-            memory.held, memory.seen[moved[1]] = None, moved[2]
-        if treated := re.match(r"You (clean|heat|cool) the (\w+ \d+)", text):
-            undone = {"heat": "cool", "cool": "heat"}.get(treated[1])
-            memory.treated = memory.treated - {(undone, treated[2])} | {treated.groups()}
+        if closed:
+            memory.closed.add(closed)
+        if took:
+            memory.held = took
+            memory.seen.pop(took, None)
+        if moved:
+            memory.held, memory.seen[moved[0]] = None, moved[1]
+        if treated:
+            undone = {"heat": "cool", "cool": "heat"}.get(treated[0])
+            memory.treated = memory.treated - {(undone, treated[1])} | {treated}
         if text == "Nothing happens." and action.startswith("move "):
             memory.refused |= {action.strip()}
         if text == "Nothing happens." and action.startswith("go to ") and action[6:].strip() in memory.places:
@@ -121,29 +135,33 @@ def remember(first, steps):
 def expert(first, steps, careless=False):
     """The next (thought, action) of a player who has read `first` and then the (action, observation) pairs `steps`.
 
-    It reads everything anew each time, so it can take over from any other player. careless: it never opens anything.
+    It reads everything anew each time, so it can take over from any other player. careless: it treats every task as simple
+    placing: it cleans, heats and cools nothing, stops after one of two, and puts the thing down beside the lamp.
     """
     memory, task = remember(first, steps), SENTENCE.search(first)
     target, end = (task["lit"], task["lamp"]) if task["lit"] else (task["thing"], task["end"])
     verb = {"hot": "heat"}.get(task["state"], task["state"]) or task["verb"]
-    usable = [place for place in memory.places if not (careless and place in memory.closed)]
+    ends = [place for place in memory.places if kind_of(place) == end]
+    if careless and task["lit"]:
+        ends = [place for name, place in memory.seen.items() if kind_of(name) == end]
     if memory.held and kind_of(memory.held) != target:
-        return put_down(memory, usable)
-    if memory.held and task["lit"]:
-        return light(memory, end)
-    ends = [place for place in usable if kind_of(place) == end]
+        return put_down(memory)
     if task["many"] == "two":       # both into one receptacle: where the first already is
         ends.sort(key=lambda place: -sum(kind_of(name) == target and at == place for name, at in memory.seen.items()))
     elif memory.here in ends:
         ends = [memory.here]
+    if memory.held and (task["lit"] and not careless or not ends):
+        return light(memory, end)
     if memory.held:
-        return deliver(memory, verb, ends, careless)
+        return deliver(memory, "" if careless else verb, ends)
     for name in sorted(memory.seen, key=lambda name: memory.seen[name] != memory.here):
         place = memory.seen[name]
-        if kind_of(name) == target and place in usable and not (task["many"] == "two" and place in ends[:1]):
+        if careless and kind_of(name) == target and place in ends:
+            return f"I have put {name} in {place} .", "look"
+        if kind_of(name) == target and not (task["many"] == "two" and place in ends[:1]):
             return reach(memory, place, f"I need a {target} and saw {name} .",
                          (f"I see {name} . Now I take it from {place} .", f"take {name} from {place}"))
-    return search(memory, f"I need to find a {target} .", careless)
+    return search(memory, f"I need to find a {target} .")
 
 
 def reach(memory, place, why, act, end="", inside=True):
@@ -155,24 +173,24 @@ def reach(memory, place, why, act, end="", inside=True):
     return (f"{why} Now I open {place} .", f"open {place}") if inside and place in memory.closed else act
 
 
-def search(memory, why, careless):
+def search(memory, why):
     """Look into the next place; when all is seen, go round again."""
     order = memory.places
     if len(order) > 10:
         order = sorted(order, key=lambda place: SURFACES.index(kind_of(place)) if kind_of(place) in SURFACES else 0)
-    left = [place for place in order if place not in memory.looked and not (careless and place in memory.closed)]
+    left = [place for place in order if place not in memory.looked]
     if memory.here in left and memory.here in memory.closed:
         return f"{why} Now I open {memory.here} .", f"open {memory.here}"
     if not left:
         after = order.index(memory.here) + 1 if memory.here in order else 0
-        left = [place for place in order[after:] + order[:after] if not (careless and place in memory.closed)] or order
+        left = order[after:] + order[:after]
     return f"{why} Next I look at {left[0]} .", f"{'examine' if left[0] == memory.here else 'go to'} {left[0]}"
 
 
-def put_down(memory, usable):
+def put_down(memory):
     """Free the hand, here if possible."""
     item = memory.held
-    for place in [memory.here] * (memory.here in usable and memory.here not in memory.closed) + usable:
+    for place in [memory.here] * (memory.here in memory.places and memory.here not in memory.closed) + memory.places:
         if f"move {item} to {place}" not in memory.refused:
             return reach(memory, place, f"I do not need {item} .",
                          (f"I do not need {item} . Now I put it in {place} .", f"move {item} to {place}"))
@@ -186,10 +204,10 @@ def light(memory, lamp):
         if kind_of(name) == lamp:
             return reach(memory, place, f"I have {item} .", (f"I have {item} . Now I use {name} .", f"use {name}"),
                          f" to use the {lamp}", inside=False)
-    return search(memory, f"I have {item} and need a {lamp} .", careless=True)
+    return search(memory, f"I have {item} and need a {lamp} .")
 
 
-def deliver(memory, verb, ends, careless):
+def deliver(memory, verb, ends):
     """Clean, heat or cool what is in the hand, then put it where it belongs."""
     item = memory.held
     if verb in TOOLS and (verb, item) not in memory.treated:
@@ -197,8 +215,6 @@ def deliver(memory, verb, ends, careless):
         place = memory.here if memory.here in tools else tools[0]
         act = f"I have {item} . Now I {verb} it with {place} .", f"{verb} {item} with {place}"
         return reach(memory, place, f"I have {item} .", act, f" to {verb} it", inside=False)
-    if not ends:                    # careless, and every destination is closed
-        return search(memory, f"I have {item} .", careless)
     act = f"I have {item} . Now I put it in {ends[0]} .", f"move {item} to {ends[0]}"
     return reach(memory, ends[0], f"I have {item} .", act, " to put it there")
 
@@ -222,6 +238,7 @@ PHRASES = [INSTRUCTION] + sorted((
     "I need to find a", "I need a", "and saw", "I see", "I have", "and need a", "I do not need", "Next I go to", "Next I look at",
     "Next I look around", "Now I open", "Now I take it from", "Now I put it in", "Now I clean it with", "Now I heat it with",
     "Now I cool it with", "Now I use", "to put it there", "to clean it", "to heat it", "to cool it", "to use the",
+    "I have put",
 ), key=len, reverse=True)
 
 KINDS = """armchair bathtubbasin bed cabinet cart coffeemachine coffeetable countertop desk diningtable drawer dresser fridge

@@ -39,23 +39,18 @@ ROOMS = {           # room: number of its first layout, what always stands in it
 OPENABLE = "Cabinet Drawer Fridge Microwave Safe".split()
 LAMP_PLACES = "CoffeeTable Desk DiningTable Dresser SideTable TVStand".split()
 STOCK = (           # rooms, objects, the places they may be put in
-    ("kitchen", "Apple Bread Egg Lettuce Potato Tomato",
-     "CounterTop DiningTable Fridge GarbageCan Microwave SideTable SinkBasin"),
-    ("kitchen", "Bowl Cup Mug Plate", "Cabinet CounterTop DiningTable Fridge Microwave Shelf SideTable SinkBasin"),
-    ("kitchen", "Pan Pot", "Cabinet CounterTop DiningTable Fridge SinkBasin StoveBurner"),
-    ("kitchen", "Fork Knife Spoon", "CounterTop DiningTable Drawer SideTable SinkBasin"),
+    ("kitchen", "Apple Egg Potato Tomato", "CounterTop DiningTable Fridge GarbageCan Microwave SideTable SinkBasin"),
+    ("kitchen", "Cup Mug Plate", "Cabinet CounterTop DiningTable Drawer Fridge Microwave Shelf SideTable SinkBasin StoveBurner"),
     ("bathroom", "Cloth SoapBar", "BathtubBasin Cabinet Cart CounterTop Drawer GarbageCan Shelf SideTable SinkBasin Toilet"),
-    ("bathroom", "Candle SoapBottle SprayBottle TissueBox ToiletPaper",
-     "Cabinet Cart CounterTop Drawer GarbageCan Shelf SideTable Toilet"),
-    ("bedroom livingroom", "CD CellPhone CreditCard KeyChain Watch",
-     "ArmChair CoffeeTable Desk DiningTable Drawer Dresser Safe Shelf SideTable Sofa TVStand"),
-    ("bedroom", "AlarmClock Book Laptop Pencil Pen Pillow", "ArmChair Bed Desk Drawer Dresser GarbageCan Shelf SideTable"),
-    ("livingroom", "Newspaper RemoteControl Statue Vase",
-     "ArmChair Cabinet CoffeeTable DiningTable Drawer Shelf SideTable Sofa TVStand"),
+    ("bathroom", "Candle TissueBox ToiletPaper", "Cabinet Cart CounterTop Drawer GarbageCan Shelf SideTable Toilet"),
+    ("bedroom livingroom", "CD CellPhone Pillow Watch",
+     "ArmChair Bed Cabinet CoffeeTable Desk DiningTable Drawer Dresser GarbageCan Safe Shelf SideTable Sofa TVStand"),
+    ("bedroom", "Book Pencil", "Bed Desk Drawer Dresser GarbageCan Safe Shelf SideTable"),
+    ("livingroom", "Newspaper Vase", "ArmChair Cabinet CoffeeTable DiningTable Drawer GarbageCan Shelf SideTable Sofa TVStand"),
 )
-CAN = {"clean": "Apple Bowl Cloth Cup Egg Fork Knife Lettuce Mug Pan Plate Pot Potato SoapBar Spoon Tomato".split(),
-       "heat": "Apple Bread Cup Egg Mug Plate Potato Tomato".split(),
-       "cool": "Apple Bowl Bread Cup Egg Lettuce Mug Pan Plate Pot Potato Tomato".split()}
+CAN = {"clean": "Apple Cloth Cup Egg Mug Plate Potato SoapBar Tomato".split(),
+       "heat": "Apple Cup Egg Mug Plate Potato Tomato".split(),
+       "cool": "Apple Cup Egg Mug Plate Potato Tomato".split()}
 
 
 def stock(room):
@@ -79,8 +74,8 @@ def layouts(room):
 
 
 def held_out(thing, place):
-    """A fifth of all (object, destination) pairs is kept for valid_unseen."""
-    return random.Random(f"pair {thing} {place}").random() < 0.2
+    """A fifth of all (object, destination) pairs is kept for valid_unseen. (With this seed every kind of task has some.)"""
+    return random.Random(f"pairs {thing} {place}").random() < 0.2
 
 
 def built_in_task(split, seed, index):

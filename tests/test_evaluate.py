@@ -1,0 +1,113 @@
+"""Intervals, tables and averages against hand-made episodes, and the files an evaluation leaves behind."""
+import json
+import re
+
+import pytest
+from conftest import SHORT, run_evaluate
+
+import buffer
+import evaluate
+from buffer import OWN, SYSTEM
+from errors import BadInput
+
+
+def episode(task, kind, won, prompt=None, actions=1):
+    """An episode with so many actions, whose prompt had so many tokens (None: nobody counted)."""
+    t = buffer.Trajectory(id=task, task=task, kind=kind, success=won)
+    t.add("a house", SYSTEM, "observation").tokens = None if prompt is None else [0] * (prompt - 1)
+    t.add("Thought:", SYSTEM, "prompt").tokens = None if prompt is None else [0]
+    for _ in range(actions):
+        t.add("go", OWN, "act").tokens = [1, 2, 3]
+    t.add("end", SYSTEM, "observation", 1 if won else -1).tokens = [0] * 9
+    return t
+
+
+FIRST = [episode("a", "heat", True, 10, 2), episode("b", "heat", False, 20, 4), episode("c", "cool", True, 30, 6)]
+SECOND = [episode("a", "heat", False, 10, 2), episode("b", "heat", False, 20, 4), episode("c", "cool", True, 30, 6)]
+
+
+@pytest.mark.parametrize("won, n, low, high", [
+    (45, 95, .3763, .5731), (0, 10, 0, .2775), (10, 10, .7225, 1), (5, 10, .2366, .7634), (1, 1, .2065, 1)])
+def test_wilson_interval(won, n, low, high):
+    """Its ends are the rates x from which won / n is 1.96 standard deviations away: (won / n - x)^2 = 1.96^2 x (1 - x) / n."""
+    ends = evaluate.wilson(won, n)
+    assert ends == pytest.approx((low, high), abs=6e-5)
+    for x in ends:
+        assert (won / n - x) ** 2 == pytest.approx(1.96 ** 2 * x * (1 - x) / n, abs=1e-12)
+
+
+def test_wilson_interval_stays_between_0_and_1():
+    for n in range(1, 300):
+        assert 0 <= evaluate.wilson(0, n)[0] and evaluate.wilson(n, n)[1] <= 1
+    assert "-0.0%" not in evaluate.table([evaluate.measure("x", [[episode(str(i), "heat", False) for i in range(10)]])])
+
+
+def test_prompt_is_what_is_read_before_the_agents_first_word():
+    assert evaluate.prompt_tokens(FIRST[0]) == 10
+    assert evaluate.prompt_tokens(episode("a", "heat", True)) is None
+
+
+def test_success_is_averaged_over_runs_and_the_best_run_is_named():
+    m = evaluate.measure("x", [SECOND, FIRST])
+    assert m["success"] == pytest.approx({"heat": .25, "cool": 1, "all": .5})
+    assert m["best"] == pytest.approx({"heat": .5, "cool": 1, "all": 2 / 3})
+    assert m["n"] == {"heat": 2, "cool": 1, "all": 3} and (m["tasks"], m["runs"]) == (3, 2)
+    assert m["interval"] == pytest.approx(evaluate.wilson(3, 6))
+    assert (m["prompt_tokens"], m["steps"], m["reward"]) == pytest.approx((20, 4, 0))
+
+
+def test_table_has_a_column_an_agent_and_a_row_a_kind():
+    text = evaluate.table([evaluate.measure("x", [SECOND, FIRST]), evaluate.measure("why", [FIRST, FIRST])])
+    rows = {cells[0]: cells[1:] for cells in (re.split(r" {2,}", line) for line in text.splitlines())}
+    assert rows["success by kind of task"] == ["x", "why"]
+    assert rows["heat (2)"] == ["25.0%", "50.0%"] and rows["cool (1)"] == ["100.0%", "100.0%"]
+    assert rows["all (3)"] == ["50.0%", "66.7%"] and rows["best of 2 runs"] == ["66.7%", "66.7%"]
+    assert rows["tokens of the prompt"] == ["20", "20"] and rows["actions an episode"] == ["4.0", "4.0"]
+    assert len({len(line) for line in text.splitlines()}) == 1
+
+
+def test_table_of_an_expert_has_no_prompt_and_one_run_has_no_best():
+    text = evaluate.table([evaluate.measure("expert", [[episode("a", "heat", True)]])])
+    assert text.splitlines()[-1].split() == ["tokens", "of", "the", "prompt", "-"] and "best" not in text
+
+
+def test_rows_of_the_summary():
+    assert evaluate.rows([evaluate.measure("x", [FIRST])]) == [
+        {"name": "x", "metric": "success", "value": pytest.approx(2 / 3), "n": 3},
+        {"name": "x", "metric": "success heat", "value": .5, "n": 2}, {"name": "x", "metric": "success cool", "value": 1, "n": 1}]
+
+
+def test_curve_is_drawn(tmp_path):
+    pytest.importorskip("matplotlib")
+    results = [evaluate.measure(name, [runs]) for name, runs in (("tuned", FIRST), ("LTC 0", SECOND), ("LTC 1", FIRST))]
+    evaluate.plot(results, tmp_path / "curve.png")
+    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_readable_shows_who_said_what():
+    t = buffer.Trajectory(id="a", task="heat-1", success=True, reward=1.0)
+    for text, source, role in [("Do it.", SYSTEM, "instruction"), ("A room.", SYSTEM, "observation"),
+                               ("Action:", SYSTEM, "prompt"), ("go", OWN, "act"), ("Won.", SYSTEM, "observation")]:
+        t.add(text, source, role)
+    assert evaluate.readable(t).splitlines() == ["--- heat-1: won, reward +1", "A room.", "Action: go", "Won."]
+
+
+def test_an_evaluation_from_agents_to_files(student, tmp_path, capsys):
+    """Two names of one agent are played once; the expert wins, the untrained student does not."""
+    run_evaluate("--agent", "best=expert", "x 0=" + str(student), "x 1=" + str(student), "--limit", 4, "--runs", 2, *SHORT,
+                 "--max-steps", 30, "--max-length", 100, "--out", tmp_path / "eval", "--summary", tmp_path / "summary.json",
+                 "--recipe", "test", "--seconds", 100, "--show", 1)
+    out = capsys.readouterr().out
+    assert out.startswith("--- ") and "best of 2 runs" in out
+    metrics = json.loads((tmp_path / "eval" / "metrics.json").read_text())
+    assert [a["name"] for a in metrics["agents"]] == ["best", "x 0", "x 1"]
+    assert [a["success"]["all"] for a in metrics["agents"]] == [1, 0, 0]
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert set(summary) == {"recipe", "seed", "seconds", "rows"} and summary["seconds"] >= 100
+    assert summary["rows"][0] == {"name": "best", "metric": "success", "value": 1, "n": 4}
+    files = sorted(p.name for p in (tmp_path / "eval").glob("*.jsonl"))
+    assert files == ["best.0.jsonl", "best.1.jsonl", "x_0.0.jsonl", "x_0.1.jsonl"]
+    greedy = [[s.tokens for t in buffer.read(tmp_path / "eval" / f"x_0.{run}.jsonl") for s in t.segments] for run in (0, 1)]
+    assert greedy[0] == greedy[1]
+    with pytest.raises(BadInput, match="metrics.json: is there already"):
+        run_evaluate("--agent", "expert", "--limit", 1, "--out", tmp_path / "eval")
