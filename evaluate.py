@@ -152,8 +152,9 @@ def play(name, args, tasks):
     import asyncio
     runs = []
     for run in range(args.runs):
-        agent = explore.make_agent(argparse.Namespace(**{**vars(args), "seed": args.seed + run}), args.temperature)
-        runs.append(asyncio.run(explore.play(tasks, agent, args, temperature=args.temperature)))
+        options = argparse.Namespace(**{**vars(args), "seed": args.seed + run, "round": 0})
+        agent = explore.make_agent(options)
+        runs.append(asyncio.run(explore.play(tasks, agent, options)))
         file = re.sub(r"[^\w.-]+", "_", name)
         buffer.write(os.path.join(args.out, f"{file}.{run}.jsonl"), runs[-1])
     return runs
@@ -169,7 +170,7 @@ def main():
     results, seen = [], {}
     for entry in args.agent:
         name, _, args.agent = entry.rpartition("=")
-        name = name or os.path.basename(args.agent.rstrip("/"))
+        name = name or args.agent
         if args.agent not in seen:
             seen[args.agent] = play(name, args, tasks)
         results.append(measure(name, seen[args.agent]))

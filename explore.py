@@ -49,7 +49,7 @@ def add_arguments(p):
     p.add_argument("--threads", type=errors.count, default=1, help="CPU threads; more than one helps only bigger models")
 
 
-def make_agent(args, temperature):
+def make_agent(args):
     """The agent behind a name: the scripted expert of the environment, or a local model."""
     import torch
 
@@ -63,17 +63,22 @@ def make_agent(args, temperature):
             raise BadInput(f"--agent {args.agent}: write expert:SHARE with a number, e.g. expert:0.8") from None
         return agent.Expert(envs.module(args.env).expert, careless, args.seed)
     policy, tokenizer = agent.load(args.agent, args.value_layer)
-    return agent.LocalAgent(policy.eval(), tokenizer, args.agent, args.slots, args.max_length, args.max_tokens, temperature,
-                            args.seed)
+    return agent.LocalAgent(policy.eval(), tokenizer, args.agent, args.slots, args.max_length, args.max_tokens,
+                            args.temperature, args.seed)
 
 
-async def episode(task, agent, args, round=0, temperature=1.0):
+def name_of(task, args):
+    """The id of a task's trajectory; it also seeds its chance."""
+    return f"{args.round}/{args.seed}/{task}"
+
+
+async def episode(task, agent, args):
     """Play one task to its end. Returns the trajectory."""
     from agent import Overflow
     env = task.make(max_steps=args.max_steps)
     trajectory = buffer.Trajectory(
-        id=f"{round}/{args.seed}/{task.id}", task=task.id, env=args.env, split=task.split, kind=task.kind, pattern="monologue",
-        round=round, policy=agent.name, temperature=temperature)
+        id=name_of(task.id, args), task=task.id, env=args.env, split=task.split, kind=task.kind, pattern="monologue",
+        round=args.round, policy=agent.name, temperature=args.temperature)
     trajectory.add(envs.module(args.env).INSTRUCTION, buffer.SYSTEM, "instruction")
     try:
         await patterns.monologue(env, agent, trajectory)
@@ -87,7 +92,7 @@ async def episode(task, agent, args, round=0, temperature=1.0):
     return trajectory
 
 
-async def play(tasks, agent, args, round=0, temperature=1.0, on_end=lambda trajectory: None):
+async def play(tasks, agent, args, on_end=lambda trajectory: None):
     """Play all tasks, at most --slots at once, with a progress bar. Returns the trajectories in the order of the tasks."""
     from tqdm import tqdm
     slots, ended, won = asyncio.Semaphore(args.slots), 0, 0
@@ -96,7 +101,7 @@ async def play(tasks, agent, args, round=0, temperature=1.0, on_end=lambda traje
     async def one(task):
         nonlocal ended, won
         async with slots:
-            trajectory = await episode(task, agent, args, round, temperature)
+            trajectory = await episode(task, agent, args)
         on_end(trajectory)
         ended, won = ended + 1, won + trajectory.success
         bar.set_postfix_str(f"success {won / ended:.0%}", refresh=False)
@@ -117,7 +122,7 @@ def explore(args, tasks, agent):
         if os.path.getsize(part):
             done = {t.task: t for t in buffer.read(part)}
             first = next(iter(done.values()))
-            same = (first.policy, first.round, first.temperature) == (agent.name, args.round, args.temperature)
+            same = (first.policy, first.temperature) == (agent.name, args.temperature) and first.id == name_of(first.task, args)
             if not same or not done.keys() <= {t.id for t in tasks}:
                 raise BadInput(f"{part}: begun by another command (agent {first.policy}, round {first.round}); "
                                "give --overwrite to begin anew")
@@ -127,7 +132,7 @@ def explore(args, tasks, agent):
             file.write(buffer.to_line(trajectory))
             file.flush()
         rest = [t for t in tasks if t.id not in done]
-        for trajectory in asyncio.run(play(rest, agent, args, args.round, args.temperature, keep)):
+        for trajectory in asyncio.run(play(rest, agent, args, keep)):
             done[trajectory.task] = trajectory
     trajectories = [done[t.id] for t in tasks]
     buffer.write(args.out, trajectories)
@@ -141,7 +146,7 @@ def main():
         raise BadInput(f"{args.out}: is there already; give --overwrite or another --out")
     tasks = envs.tasks(args.env, args.split, args.data, args.limit, args.seed)
     os.makedirs(os.path.dirname(args.out) or ".", exist_ok=True)
-    trajectories = explore(args, tasks, make_agent(args, args.temperature))
+    trajectories = explore(args, tasks, make_agent(args))
     won = sum(t.success for t in trajectories)
     print(f"{args.out}: {len(trajectories)} trajectories, success {won / len(trajectories):.1%}")
 

@@ -50,7 +50,6 @@ def parse():
     p.add_argument("--lm-tokens", choices=["own", "spoken", "all-positive", "all"], default="own",
                    help="tokens of the LM term (L2)")
     p.add_argument("--lm-system-weight", type=float, default=1.0, help="weight of system tokens where --lm-tokens has them")
-    p.add_argument("--lm-weight", type=float, default=1.0, help="factor on the LM term; 0 leaves plain PPO")
     p.add_argument("--beta", type=float, default=0.5, help="weight of the RL terms (LTC's program: 0.5)")
     p.add_argument("--beta-on", choices=["rl", "lm"], default="rl", help="rl: A.4; lm: Eq. 1, beta on the LM term (L1)")
     p.add_argument("--lambda", dest="value_weight", type=float, default=0.5, help="weight of the value term (LTC's program: 0.5)")
@@ -124,7 +123,7 @@ def total_loss(lm, policy, value, entropy, beta, value_weight, beta_on="rl"):
 def losses(logits, values, b, totals, args):
     """The four terms of a micro-batch and what a reader wants to see beside them. b: the batch's fields at the n kept tokens."""
     logp = torch.log_softmax(logits, -1).gather(-1, b["tokens"][:, None]).squeeze(-1)
-    terms = {"lm": args.lm_weight * lm_loss(logp, b["lm"], totals["lm"])}
+    terms = {"lm": lm_loss(logp, b["lm"], totals["lm"])}
     if args.loss == "lm":
         return terms["lm"], terms
     tempered = logits / b["temperature"][:, None]             # pi_old is what sampled: its temperature belongs to the ratio
@@ -259,7 +258,7 @@ def train(policy, tokenizer, samples, args, part, step=0):
         torch.set_rng_state(saved["random"])
     steps = args.epochs * -(-len(samples) // args.batch_size)
     constant = {"explained_variance": explained_variance(samples)} if args.loss == "ltc" else {}
-    policy.train()
+    policy.train(args.loss == "lm")         # with dropout the first update's ratio would not be 1
     bar = tqdm(total=steps, initial=step, desc="train", dynamic_ncols=True, mininterval=1)
     with open(f"{part}.metrics", "a", encoding="utf-8") as log, bar:
         for number, batch in enumerate(batches(samples, args)):

@@ -71,7 +71,7 @@ class Generate:
 def timed(agent_, tasks, slots, args):
     """(episodes/s, sampled tokens/s) of one exploration."""
     before, started = agent_.tokens_sampled, time.perf_counter()
-    options = argparse.Namespace(**{**vars(args), "slots": slots})
+    options = argparse.Namespace(**{**vars(args), "slots": slots, "round": 0, "temperature": 1.0})
     asyncio.run(explore.play(tasks, agent_, options))
     seconds = time.perf_counter() - started
     return len(tasks) / seconds, (agent_.tokens_sampled - before) / seconds

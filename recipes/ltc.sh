@@ -1,32 +1,47 @@
 #!/usr/bin/env bash
 # LTC on ALFWorld (Monologue): instruction-tune, then explore and train in turns, then evaluate on unseen houses.
 #
-#   bash recipes/ltc.sh                                        built-in houses, the tiny agent, minutes on a laptop
+#   bash recipes/ltc.sh                                        built-in houses and the tiny agent: minutes on a laptop
 #   SEED=1 OUT=runs/ltc-1 bash recipes/ltc.sh
+#   ABLATION=1 bash recipes/ltc.sh                             and the other arms of LTC's Figure 5
 #
-# A stage whose output is there is skipped, so a stopped recipe goes on where it was.
-# The paper's run: LLaMA-7B, LoRA r=16 alpha=16, 256 new environments an iteration, batch 32, lr 2e-4, 16 iterations of
-# 128 tokens x 32 steps, instruction tuning on 2,048 successes of GPT-3 for 3 epochs. Ours is below.
+# A stage whose output is there is skipped, so a recipe that was stopped goes on where it was.
+# The paper's run: LLaMA-7B, LoRA r=16 alpha=16; instruction tuning on 2,048 successes of GPT-3, 3 epochs; then 16 iterations of
+# 256 new environments, batch 32, lr 2e-4, replies of 128 tokens, 32 steps.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 SEED=${SEED:-0} OUT=${OUT:-runs/ltc} ITERATIONS=${ITERATIONS:-6} SHOW=${SHOW:-0}
 world="--env alfworld --max-steps 20 --max-length 512"
-start=$SECONDS
-mkdir -p "$OUT"
+tuning="--loss lm --batch-size 8 --lr 3e-3 --schedule cosine --lm-tokens all-positive --lm-system-weight 0.5"
+learning="--loss ltc --batch-size 16 --lr 4e-4 --beta 2 --lambda 0.1 --normalise-advantages"
 run() { [ -e "$1" ] || "${@:2}" --out "$1"; }        # run OUTPUT COMMAND...: unless the output is there
+started=$SECONDS
+mkdir -p "$OUT"
 
-# The teacher: the scripted expert, but in 85% of its episodes it opens nothing. Only its successes are learnt from.
-run "$OUT/demos.jsonl" python explore.py --agent expert:0.85 $world --split train --limit "${DEMOS:-5000}" --seed "$SEED"
-run "$OUT/0" python train.py --agent tiny --loss lm --data "$OUT/demos.jsonl" --epochs "${EPOCHS:-5}" --batch-size 8 --lr 3e-3 \
-    --schedule cosine --lm-tokens all-positive --lm-system-weight 0.5 --seed "$SEED"
+# The teacher is the scripted expert, but in 80% of its episodes it takes every task for simple placing. Only its successes teach.
+run "$OUT/demos.jsonl" python explore.py --agent expert:0.8 --env alfworld --max-steps 16 --limit 6000 --seed "$SEED"
+run "$OUT/tuned" python train.py --agent tiny --width 96 --layers 2 --heads 6 --data "$OUT/demos.jsonl" --epochs 5 $tuning --seed "$SEED"
 
-for i in $(seq "$ITERATIONS"); do
-    run "$OUT/$i.jsonl" python explore.py --agent "$OUT/$((i - 1))" $world --split train --limit 256 --round "$i" --seed "$((1000 * (SEED + 1) + i))"
-    run "$OUT/$i" python train.py --agent "$OUT/$((i - 1))" --loss ltc --data "$OUT/$i.jsonl" --batch-size 16 --lr 4e-4 \
-        --lm-weight 0 --lambda 0.2 --normalise-advantages --seed "$SEED"
-done
+iterate() {                                          # iterate NAME FLAGS...: LTC's loop (Algorithm 4), one arm
+    local name=$1 before="$OUT/tuned"; shift
+    for i in $(seq "$ITERATIONS"); do
+        run "$OUT/$name-$i.jsonl" python explore.py --agent "$before" $world --limit 256 --round "$i" --seed "$((SEED * 1000 + i + 1))"
+        run "$OUT/$name-$i" python train.py --agent "$before" --data "$OUT/$name-$i.jsonl" $learning "$@" --seed "$SEED"
+        before="$OUT/$name-$i"
+        agents+=("$name $i=$before")
+    done
+}
 
-agents=("instruction tuned=$OUT/0" "LTC=$OUT/$ITERATIONS")
-for i in $(seq 0 "$ITERATIONS"); do agents+=("LTC $i=$OUT/$i"); done
-python evaluate.py --agent "${agents[@]}" $world --split valid_unseen --limit 201 --seed "$SEED" --plot "$OUT/curve.png" --show "$SHOW" \
-    --summary "$OUT/summary.json" --recipe ltc --seconds "$((SECONDS - start))" --out "$OUT/eval" --overwrite
+agents=("instruction tuned=$OUT/tuned" "LTC=$OUT/LTC-$ITERATIONS" "LTC 0=$OUT/tuned")
+iterate LTC
+seconds=$((SECONDS - started))
+if [ -n "${ABLATION:-}" ]; then
+    agents+=("LM loss only=$OUT/lm-$ITERATIONS" "lm 0=$OUT/tuned")
+    iterate lm --beta 0                              # communication data, but only successes are imitated
+    # The fair rival: the wall-clock of the iterations spent on instruction tuning with as many more demonstrations as fit in.
+    run "$OUT/more.jsonl" python explore.py --agent expert:0.8 --env alfworld --max-steps 16 --limit 6000 --seed "$((SEED + 500))"
+    run "$OUT/more" python train.py --agent "$OUT/tuned" --data "$OUT/demos.jsonl" "$OUT/more.jsonl" --epochs 3 $tuning --seed "$SEED"
+    agents+=("more instruction tuning=$OUT/more")
+fi
+python evaluate.py --agent "${agents[@]}" $world --split valid_unseen --limit 201 --seed "$SEED" --plot "$OUT/curve.png" \
+    --show "$SHOW" --summary "$OUT/summary.json" --recipe ltc --seconds "$seconds" --out "$OUT/eval" --overwrite
