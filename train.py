@@ -23,6 +23,7 @@ import math
 import os
 import random
 import shutil
+import statistics
 import sys
 import time
 
@@ -44,6 +45,7 @@ def parse():
                    help="trajectories a forward; changes memory and speed, not the result")
     p.add_argument("--max-length", type=errors.count, default=1024, help="longer trajectories are cut, their reward kept (L14)")
     p.add_argument("--lr", type=float, default=2e-4, help="learning rate (LTC: 2e-4)")
+    p.add_argument("--value-lr", type=float, help="learning rate of the value head; default: --lr")
     p.add_argument("--schedule", choices=["constant", "cosine"], default="constant", help="cosine: to 0, with 5%% warm-up")
     p.add_argument("--weight-decay", type=float, default=0.001, help="AdamW's (LTC's program: 0.001)")
     p.add_argument("--max-grad-norm", type=float, default=1.0, help="clip the gradient's norm")
@@ -199,10 +201,8 @@ def normalise_advantages(samples):
 def explained_variance(samples):
     """1 - Var(target - V_old) / Var(target) over own tokens: what the values of the exploration knew of the returns."""
     pairs = [(g, v) for s in samples for g, v, w in zip(s["target"], s["old_values"], s["value"]) if w]
-    def variance(xs):
-        return sum((x - sum(xs) / len(xs)) ** 2 for x in xs) / len(xs)
-    spread = variance([g for g, _ in pairs])
-    return 1 - variance([g - v for g, v in pairs]) / spread if spread else 0.0
+    spread = statistics.pvariance([g for g, _ in pairs])
+    return 1 - statistics.pvariance([g - v for g, v in pairs]) / spread if spread else 0.0
 
 
 # --------------------------------------------------------------------------------------------------------------------- loop
@@ -250,8 +250,12 @@ def train(policy, tokenizer, samples, args, part, step=0):
     """All updates from `step` on, checkpoints in the folder `part`, a bar with the figures that matter."""
     from tqdm import tqdm
     device = next(policy.parameters()).device
-    optimizer = torch.optim.AdamW([p for p in policy.parameters() if p.requires_grad], lr=args.lr, betas=(0.9, 0.98),
-                                  weight_decay=args.weight_decay)
+    head = set(policy.value_head.parameters())
+    groups = [{"params": [p for p in policy.parameters() if p.requires_grad and p not in head], "lr": args.lr},
+              {"params": list(head), "lr": args.value_lr or args.lr}]
+    optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.98), weight_decay=args.weight_decay)
+    for group in optimizer.param_groups:
+        group["base_lr"] = group["lr"]
     if step:
         saved = torch.load(os.path.join(part, "optimizer.pt"), weights_only=True)
         optimizer.load_state_dict(saved["optimizer"])
@@ -266,7 +270,7 @@ def train(policy, tokenizer, samples, args, part, step=0):
                 continue
             started = time.perf_counter()
             for group in optimizer.param_groups:
-                group["lr"] = args.lr * rate(number, steps, args)
+                group["lr"] = group["base_lr"] * rate(number, steps, args)
             metrics = update(policy, optimizer, batch, args, device)
             speed = sum(len(s["tokens"]) for s in batch) / (time.perf_counter() - started)
             log.write(json.dumps({"step": number, **metrics, **constant, "lr": optimizer.param_groups[0]["lr"],

@@ -78,6 +78,9 @@ SENTENCE = re.compile(r"Your task is to: (?:(?:look at|examine the) (?P<lit>\w+)
                       r"(?: and put (?:it|them))? (?:in|on) (?P<end>\w+))")
 
 
+MISTAKEN = 0.1          # share of a careless player's searching moves in which it believes to see what is not there
+
+
 @dataclass
 class Memory:
     """What a player can know from what it has read."""
@@ -135,33 +138,33 @@ def remember(first, steps):
 def expert(first, steps, careless=False):
     """The next (thought, action) of a player who has read `first` and then the (action, observation) pairs `steps`.
 
-    It reads everything anew each time, so it can take over from any other player. careless: it treats every task as simple
-    placing: it cleans, heats and cools nothing, stops after one of two, and puts the thing down beside the lamp.
+    It reads everything anew each time, so it can take over from any other player. careless: it never opens anything, so it wins
+    only where all it needs stands open; and now and then it believes to see what it looks for, finds that nothing happens, and
+    goes on searching.
     """
     memory, task = remember(first, steps), SENTENCE.search(first)
     target, end = (task["lit"], task["lamp"]) if task["lit"] else (task["thing"], task["end"])
     verb = {"hot": "heat"}.get(task["state"], task["state"]) or task["verb"]
-    ends = [place for place in memory.places if kind_of(place) == end]
-    if careless and task["lit"]:
-        ends = [place for name, place in memory.seen.items() if kind_of(name) == end]
+    usable = [place for place in memory.places if not (careless and place in memory.closed)]
     if memory.held and kind_of(memory.held) != target:
-        return put_down(memory)
+        return put_down(memory, usable)
+    if memory.held and task["lit"]:
+        return light(memory, end)
+    ends = [place for place in usable if kind_of(place) == end]
     if task["many"] == "two":       # both into one receptacle: where the first already is
         ends.sort(key=lambda place: -sum(kind_of(name) == target and at == place for name, at in memory.seen.items()))
     elif memory.here in ends:
         ends = [memory.here]
-    if memory.held and (task["lit"] and not careless or not ends):
-        return light(memory, end)
     if memory.held:
-        return deliver(memory, "" if careless else verb, ends)
+        return deliver(memory, verb, ends, careless)
     for name in sorted(memory.seen, key=lambda name: memory.seen[name] != memory.here):
         place = memory.seen[name]
-        if careless and kind_of(name) == target and place in ends:
-            return f"I have put {name} in {place} .", "look"
-        if kind_of(name) == target and not (task["many"] == "two" and place in ends[:1]):
+        if kind_of(name) == target and place in usable and not (task["many"] == "two" and place in ends[:1]):
             return reach(memory, place, f"I need a {target} and saw {name} .",
                          (f"I see {name} . Now I take it from {place} .", f"take {name} from {place}"))
-    return search(memory, f"I need to find a {target} .")
+    if careless and memory.here and random.Random(f"{first} {len(steps)}").random() < MISTAKEN:
+        return f"I see {target} 1 . Now I take it from {memory.here} .", f"take {target} 1 from {memory.here}"
+    return search(memory, f"I need to find a {target} .", careless)
 
 
 def reach(memory, place, why, act, end="", inside=True):
@@ -173,11 +176,13 @@ def reach(memory, place, why, act, end="", inside=True):
     return (f"{why} Now I open {place} .", f"open {place}") if inside and place in memory.closed else act
 
 
-def search(memory, why):
+def search(memory, why, careless):
     """Look into the next place; when all is seen, go round again."""
     order = memory.places
     if len(order) > 10:
         order = sorted(order, key=lambda place: SURFACES.index(kind_of(place)) if kind_of(place) in SURFACES else 0)
+    if careless:
+        order = [place for place in order if place not in memory.closed] or order
     left = [place for place in order if place not in memory.looked]
     if memory.here in left and memory.here in memory.closed:
         return f"{why} Now I open {memory.here} .", f"open {memory.here}"
@@ -187,10 +192,10 @@ def search(memory, why):
     return f"{why} Next I look at {left[0]} .", f"{'examine' if left[0] == memory.here else 'go to'} {left[0]}"
 
 
-def put_down(memory):
+def put_down(memory, usable):
     """Free the hand, here if possible."""
     item = memory.held
-    for place in [memory.here] * (memory.here in memory.places and memory.here not in memory.closed) + memory.places:
+    for place in [memory.here] * (memory.here in usable and memory.here not in memory.closed) + usable:
         if f"move {item} to {place}" not in memory.refused:
             return reach(memory, place, f"I do not need {item} .",
                          (f"I do not need {item} . Now I put it in {place} .", f"move {item} to {place}"))
@@ -204,10 +209,10 @@ def light(memory, lamp):
         if kind_of(name) == lamp:
             return reach(memory, place, f"I have {item} .", (f"I have {item} . Now I use {name} .", f"use {name}"),
                          f" to use the {lamp}", inside=False)
-    return search(memory, f"I have {item} and need a {lamp} .")
+    return search(memory, f"I have {item} and need a {lamp} .", careless=True)
 
 
-def deliver(memory, verb, ends):
+def deliver(memory, verb, ends, careless):
     """Clean, heat or cool what is in the hand, then put it where it belongs."""
     item = memory.held
     if verb in TOOLS and (verb, item) not in memory.treated:
@@ -215,6 +220,8 @@ def deliver(memory, verb, ends):
         place = memory.here if memory.here in tools else tools[0]
         act = f"I have {item} . Now I {verb} it with {place} .", f"{verb} {item} with {place}"
         return reach(memory, place, f"I have {item} .", act, f" to {verb} it", inside=False)
+    if not ends:                    # careless, and every destination is closed
+        return search(memory, f"I have {item} .", careless)
     act = f"I have {item} . Now I put it in {ends[0]} .", f"move {item} to {ends[0]}"
     return reach(memory, ends[0], f"I have {item} .", act, " to put it there")
 
@@ -238,7 +245,6 @@ PHRASES = [INSTRUCTION] + sorted((
     "I need to find a", "I need a", "and saw", "I see", "I have", "and need a", "I do not need", "Next I go to", "Next I look at",
     "Next I look around", "Now I open", "Now I take it from", "Now I put it in", "Now I clean it with", "Now I heat it with",
     "Now I cool it with", "Now I use", "to put it there", "to clean it", "to heat it", "to cool it", "to use the",
-    "I have put",
 ), key=len, reverse=True)
 
 KINDS = """armchair bathtubbasin bed cabinet cart coffeemachine coffeetable countertop desk diningtable drawer dresser fridge

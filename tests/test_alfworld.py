@@ -907,13 +907,14 @@ def test_no_built_in_task_is_won_without_its_middle_step(split):
         assert not env.won, (task.id, skipped)
 
 
-def test_the_careless_expert_wins_simple_placing_and_nothing_else():
-    """It cleans, heats and cools nothing, lights no lamp, stops after one of two: a fault in what it does, not in its looking."""
-    for task in envs.tasks("alfworld", "train", limit=60):
+def test_the_careless_expert_opens_nothing_and_wins_where_all_stands_open():
+    tasks = envs.tasks("alfworld", "train", limit=120)
+    won = 0
+    for task in tasks:
         env = task.make(max_steps=20)
-        verbs = [command.split()[0] for command, _ in play(env, careless=True)[1]]
-        assert not {"clean", "heat", "cool", "use"} & set(verbs) and max(verbs.count("take"), verbs.count("move")) <= 1
-        assert env.won == (task.kind == "pick_and_place_simple"), task.id
+        assert "open" not in [command.split()[0] for command, _ in play(env, careless=True)[1]], task.id
+        won += env.won
+    assert .3 < won / len(tasks) < .6
 
 
 def test_the_expert_is_a_function_of_what_it_read():
@@ -1043,3 +1044,15 @@ def test_phrases_and_kinds_cover_the_built_in_houses():
     assert lengths == sorted(lengths, reverse=True) and alfworld.PHRASES[0] == alfworld.INSTRUCTION
     for task in envs.tasks("alfworld", "train", limit=24):
         assert {kind_of(name) for name in task.make().types} <= set(alfworld.KINDS)
+
+
+def test_the_careless_expert_sometimes_believes_to_see_things_and_goes_on():
+    """A tenth of its searching moves takes what is not there; after it, it searches on."""
+    mistaken = recovered = moves = 0
+    for task in envs.tasks("alfworld", "train", limit=60):
+        steps = play(task.make(max_steps=20), careless=True)[1]
+        for (command, answer), (after, _) in zip(steps, steps[1:]):
+            moves += 1
+            if command.startswith("take") and answer == "Nothing happens.":
+                mistaken, recovered = mistaken + 1, recovered + (after.split()[0] in ("go", "open", "take"))
+    assert .01 < mistaken / moves < .1 and recovered == mistaken > 0
