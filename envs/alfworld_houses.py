@@ -1,7 +1,7 @@
 """Built-in ALFWorld houses: a seeded supply of small solvable games, played by the engine of the official ones.
 
 Four room types, 5 to 8 receptacles, 1 to 3 objects in each, all six kinds of task in equal shares; 20 steps are enough for
-every one. In nearly half of the tasks what is looked for lies behind a door. The splits follow the official idea: valid_seen
+every one. In about half of the tasks what is looked for lies behind a door. The splits follow the official idea: valid_seen
 has train's layouts furnished anew, valid_unseen has other layouts and other (object, destination) pairs.
 """
 import random
@@ -98,11 +98,11 @@ def built_in_task(split, seed, index):
 
 
 def furnish(name, kind, room, kinds, thing, end):
-    """Put 1 to 3 things in each receptacle; in half of the houses what is looked for is behind a door. -> Problem."""
+    """Put 1 to 3 things in each receptacle; in most houses what is looked for is behind a door if the room has a fitting one. -> Problem."""
     rng, where = random.Random(name), stock(room)
     places = [f"{place} {kinds[:i + 1].count(place)}" for i, place in enumerate(kinds)]
     fits = [place for place in places if kind_of(place) in where[thing] and kind_of(place) != end]
-    hidden = rng.random() < 0.5
+    hidden = rng.random() < 0.6
     fits = [place for place in fits if (kind_of(place) in OPENABLE) == hidden] or fits
     put = [(thing, rng.choice(fits)) for _ in range(1 + (kind == "pick_two_obj_and_place") + (rng.random() < 0.25))]
     if room in ("bedroom", "livingroom"):

@@ -7,22 +7,22 @@
 # Demonstrations come from our scripted expert, who plays every kind of task well (success on valid_seen near 100%).
 set -euo pipefail
 cd "$(dirname "$0")/.."
-SEED=${SEED:-0} OUT=${OUT:-runs/ltc_official} ITERATIONS=${ITERATIONS:-8}
+SEED=${SEED:-0} OUT=${OUT:-runs/ltc_official} ITERATIONS=${ITERATIONS:-6}
 DATA=${DATA:?give DATA=DIR, the folder that holds json_2.1.1}
-world="--env alfworld --data $DATA --max-steps 50 --max-length 1024"
+world="--env alfworld --data $DATA --max-length 1024"
 run() { [ -e "$1" ] || "${@:2}" --out "$1"; }        # run OUTPUT COMMAND...: unless the output is there
 started=$SECONDS
 mkdir -p "$OUT"
 
-run "$OUT/demos.jsonl" python explore.py --agent expert $world --seed "$SEED"
-run "$OUT/tuned" python train.py --agent tiny --width 128 --layers 2 --heads 8 --loss lm --data "$OUT/demos.jsonl" --epochs 12 \
+run "$OUT/demos.jsonl" python explore.py --agent expert $world --max-steps 50 --seed "$SEED"
+run "$OUT/tuned" python train.py --agent tiny --width 128 --layers 2 --heads 8 --loss lm --data "$OUT/demos.jsonl" --epochs 6 \
     --batch-size 8 --lr 2e-3 --schedule cosine --lm-tokens all-positive --lm-system-weight 0.5 --seed "$SEED"
 before="$OUT/tuned"
 for i in $(seq "$ITERATIONS"); do
     run "$OUT/LTC-$i.jsonl" python explore.py --agent "$before" $world --limit 256 --max-steps 30 --round "$i" --seed "$((SEED * 1000 + i))"
-    run "$OUT/LTC-$i" python train.py --agent "$before" --data "$OUT/LTC-$i.jsonl" --loss ltc --batch-size 16 --lr 3e-4 --beta 2 \
-        --lambda 0.1 --normalise-advantages --seed "$SEED"
+    run "$OUT/LTC-$i" python train.py --agent "$before" --data "$OUT/LTC-$i.jsonl" --loss ltc --batch-size 16 --lr 1e-4 \
+        --value-lr 1e-2 --normalise-advantages --seed "$SEED"
     before="$OUT/LTC-$i"
 done
-python evaluate.py --agent "instruction tuned=$OUT/tuned" "LTC=$before" $world --split valid_seen --seed "$SEED" \
+python evaluate.py --agent "instruction tuned=$OUT/tuned" "LTC=$before" $world --max-steps 50 --split valid_seen --seed "$SEED" \
     --summary "$OUT/summary.json" --recipe ltc_official --seconds "$((SECONDS - started))" --out "$OUT/eval" --overwrite
