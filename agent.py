@@ -29,7 +29,7 @@ import re
 import torch
 from torch import nn
 
-from buffer import OTHER, OWN, SYSTEM, Trajectory  # noqa: F401  (Trajectory: for the signatures)
+from buffer import OWN
 from errors import BadInput
 
 PAD, END, UNKNOWN = "<pad>", "<end>", "<unk>"

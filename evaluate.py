@@ -6,7 +6,7 @@
 
 Prints success by kind of task for each agent, with a 95% Wilson interval on the whole, the average and the best of --runs runs
 (as LTC's Table 1), and the mean length of the prompt, which is all that is read before the agent's first word (as Table 4).
-Writes OUT/metrics.json and the trajectories, OUT/NAME.RUN.jsonl. Names that end in a number are points of a learning curve.
+Writes OUT/metrics.json and the trajectories, OUT/NAME.RUN.jsonl. Agents named NAME N are points of a learning curve.
 Agents play greedily unless --temperature says otherwise; greedy runs are all alike.
 """
 import argparse
@@ -22,6 +22,8 @@ import envs
 import errors
 import explore
 from errors import BadInput
+
+CURVE = re.compile(r"(.+) (\d+)")          # NAME N: point N of the curve NAME
 
 
 def parse():
@@ -80,7 +82,8 @@ def share(values):
 
 
 def table(results):
-    """The table as text, one column an agent."""
+    """The table as text, one column an agent; points of a curve are left out where other agents are there."""
+    results = [r for r in results if not CURVE.fullmatch(r["name"])] or results
     names, kinds = [r["name"] for r in results], results[0]["success"]
     lines = [["success by kind of task", *names]]
     for k in kinds:
@@ -118,8 +121,8 @@ def plot(results, path):
     from matplotlib import pyplot
     series = {}
     for r in results:
-        if found := re.fullmatch(r"(.*\D)\s*(\d+)", r["name"]):
-            series.setdefault(found[1].strip(), []).append((int(found[2]), r))
+        if found := CURVE.fullmatch(r["name"]):
+            series.setdefault(found[1], []).append((int(found[2]), r))
     figure, axes = pyplot.subplots(figsize=(7, 4.2))
     for name, points in series.items():
         x, y = [n for n, _ in points], [r["success"]["all"] * 100 for _, r in points]

@@ -98,7 +98,7 @@ def built_in_task(split, seed, index):
 
 
 def furnish(name, kind, room, kinds, thing, end):
-    """Put 1 to 3 things in each receptacle; in most houses what is looked for is behind a door if the room has a fitting one. -> Problem."""
+    """Put 1 to 3 things in each receptacle; what is looked for is rather behind a door than not. -> Problem."""
     rng, where = random.Random(name), stock(room)
     places = [f"{place} {kinds[:i + 1].count(place)}" for i, place in enumerate(kinds)]
     fits = [place for place in places if kind_of(place) in where[thing] and kind_of(place) != end]

@@ -91,7 +91,8 @@ def main():
     ways = {"(a) generate, one by one": [], "(b) generate, left-padded batch": [], "slot cache": []}
     for repeat in range(args.repeats):
         def local():
-            return agent.LocalAgent(policy.eval(), tokenizer, args.agent, args.slots, args.max_length, args.max_tokens, seed=repeat)  # noqa: B023
+            return agent.LocalAgent(policy.eval(), tokenizer, args.agent, args.slots, args.max_length, args.max_tokens,
+                                    seed=repeat)  # noqa: B023
         ways["(a) generate, one by one"].append(timed(Generate(local()), tasks[:args.single], 1, args))
         ways["(b) generate, left-padded batch"].append(timed(Generate(local()), tasks, args.slots, args))
         ways["slot cache"].append(timed(local(), tasks, args.slots, args))

@@ -65,7 +65,8 @@ def test_value_targets(reward, wanted):
     close(buffer.advantages([OWN] * 4, [0, 0, 0, reward], VALUES, 1, .95)[1], wanted)
 
 
-@pytest.mark.parametrize("reward, wanted", [(1, [.661594, .561594, .361594, .261594]), (-1, [-.861594, -.961594, -1.161594, -1.261594])])
+@pytest.mark.parametrize("reward, wanted", [
+    (1, [.661594, .561594, .361594, .261594]), (-1, [-.861594, -.961594, -1.161594, -1.261594])])
 def test_squashed_returns(reward, wanted):
     advantage, target = buffer.advantages([OWN] * 4, [0, 0, 0, reward], VALUES, squash=True)
     close(advantage, wanted)
