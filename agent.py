@@ -296,9 +296,9 @@ def stop_tokens(tokenizer):
 
 
 def check_tokens(tokenizer, trajectory):
-    """Were this trajectory's own tokens made by this tokenizer? Otherwise training would be on nonsense."""
+    """Were the tokens that this trajectory's agent sampled made by this tokenizer? Otherwise training would be on nonsense."""
     for s in trajectory.segments:
-        if s.source == OWN and s.tokens:
+        if s.logprobs and s.tokens:
             return max(s.tokens) < len(tokenizer) and decode(tokenizer, s.tokens) == s.text
     return True
 

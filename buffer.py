@@ -179,7 +179,8 @@ def flatten(trajectory, max_length=None):
         flat["rewards"] = rewards[:max_length]
         if OWN in flat["mask"]:
             flat["rewards"][last_own(flat["mask"], max_length - 1)] += lost
-    if OWN not in flat["mask"][1:] and OTHER not in flat["mask"][1:]:
+    skipped = any(s.source == SYSTEM and s.logprobs for s in trajectory.segments)        # replies that were no actions
+    if OWN not in flat["mask"][1:] and OTHER not in flat["mask"][1:] and not skipped:
         raise ValueError("no trainable token: nobody but the system speaks in it")
     assert len({len(values) for values in flat.values()}) == 1
     return {**flat, "recorded": recorded}

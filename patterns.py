@@ -15,15 +15,18 @@ async def ask(agent, trajectory, role, source=OWN):
     return await agent.reply(trajectory, role, source)
 
 
-async def monologue(env, agent, trajectory):
+async def monologue(env, agent, trajectory, keep_invalid=False):
     """Think, act, observe, until the environment ends it (LTC Algorithm 1): both roles are played by the same agent.
 
-    Text that is no valid command is an action like any other here, and the environment answers it ("Nothing happens.").
+    A turn whose action is no command that could do anything is skipped as an action (LTC A.2): it stays in the record, for the
+    agent has read it, but as system text, so that nothing is learnt from it. `keep_invalid` learns from it like from any other.
     """
     trajectory.add(env.reset(), SYSTEM, "observation")
     done = False
     while not done:
-        await ask(agent, trajectory, "think")
+        thought = await ask(agent, trajectory, "think")
         action = await ask(agent, trajectory, "act")
+        if not keep_invalid and env.admissible and action.text not in env.admissible:
+            thought.source = action.source = SYSTEM
         observation, reward, done = env.step(action.text)
         trajectory.add(observation, SYSTEM, "observation", reward)

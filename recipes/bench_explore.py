@@ -1,6 +1,6 @@
 """Exploration speed: the slot cache against the two obvious ways to use `model.generate`, same agent, same tasks, in one run.
 
-    python recipes/bench_explore.py --agent runs/demo/6 --episodes 64 --repeats 3
+    python recipes/bench_explore.py --agent runs/demo/LTC-4 --episodes 64 --repeats 3
 
 (a) one episode at a time, `generate` on the whole history for each reply;
 (b) all episodes at once, `generate` on a left-padded batch of their whole histories for each round of replies.

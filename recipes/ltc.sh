@@ -10,10 +10,10 @@
 # 256 new environments, batch 32, lr 2e-4, replies of 128 tokens, 32 steps.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-SEED=${SEED:-0} OUT=${OUT:-runs/ltc} ITERATIONS=${ITERATIONS:-6} SHOW=${SHOW:-0}
+SEED=${SEED:-0} OUT=${OUT:-runs/ltc} ITERATIONS=${ITERATIONS:-4} SHOW=${SHOW:-0}
 world="--env alfworld --max-steps 20 --max-length 512"
 tuning="--loss lm --batch-size 8 --lr 3e-3 --schedule cosine --lm-tokens all-positive --lm-system-weight 0.5"
-learning="--loss ltc --epochs 2 --batch-size 16 --lr 7e-4 --value-lr 1e-2 --normalise-advantages"
+learning="--loss ltc --epochs 2 --batch-size 16 --lr 4e-4 --value-lr 1e-2 --normalise-advantages"
 run() { [ -e "$1" ] || "${@:2}" --out "$1"; }        # run OUTPUT COMMAND...: unless the output is there
 started=$SECONDS
 mkdir -p "$OUT"
@@ -25,7 +25,7 @@ run "$OUT/tuned" python train.py --agent tiny --width 96 --layers 2 --heads 6 --
 iterate() {                                          # iterate NAME FLAGS...: LTC's loop (Algorithm 4), one arm
     local name=$1 before="$OUT/tuned"; shift
     for i in $(seq "$ITERATIONS"); do
-        run "$OUT/$name-$i.jsonl" python explore.py --agent "$before" $world --limit 256 --round "$i" --seed "$((SEED * 1000 + i + 1))"
+        run "$OUT/$name-$i.jsonl" python explore.py --agent "$before" $world --limit 512 --round "$i" --seed "$((SEED * 1000 + i + 1))"
         run "$OUT/$name-$i" python train.py --agent "$before" --data "$OUT/$name-$i.jsonl" $learning "$@" --seed "$SEED"
         before="$OUT/$name-$i"
         agents+=("$name $i=$before")

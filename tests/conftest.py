@@ -13,7 +13,7 @@ import pytest
 import torch
 
 torch.set_num_threads(1)
-SHORT = ["--max-steps", 3, "--max-tokens", 6, "--slots", 4]            # an untrained agent babbles: keep it short
+SHORT = ["--max-steps", 3, "--max-tokens", 6, "--slots", 4, "--keep-invalid"]      # an untrained agent babbles: keep it short
 TINY = ["--agent", "tiny", "--width", 32, "--layers", 2, "--heads", 2]
 
 

@@ -242,6 +242,8 @@ EXPECTED = [                   # text, source, reward, reward after it moved to 
 
 class Room:
     """Two steps, then you have won."""
+    admissible = []             # says nothing about what is possible
+
     def reset(self):
         self.steps = 0
         return "You see a mug 1 and a desk 2."
@@ -314,7 +316,7 @@ def test_reply_fills_the_context_and_then_overflows(lively, tokenizer, monkeypat
 def test_an_overflowing_episode_ends_truncated_with_reward_minus_one(student):
     policy, tokenizer = agent.load(str(student))
     local = agent.LocalAgent(policy.eval(), tokenizer, "student", 1, max_length=80, max_tokens=20)
-    args = Namespace(env="alfworld", seed=0, max_steps=50, overflow_reward=-1.0, round=0, temperature=1.0)
+    args = Namespace(env="alfworld", seed=0, max_steps=50, overflow_reward=-1.0, round=0, temperature=1.0, keep_invalid=False)
     trajectory = asyncio.run(explore.episode(envs.tasks("alfworld", "train", limit=1)[0], local, args))
     assert trajectory.truncated and not trajectory.success
     assert trajectory.reward == trajectory.segments[-1].reward == -1
@@ -486,3 +488,21 @@ def test_same_seed_same_tiny_agent(student, demos, tmp_path):
     run_train(*TINY, "--loss", "lm", "--data", demos, "--batch-size", 8, "--lr", 1e-2, "--out", tmp_path / "again")
     for file in ("model.safetensors", "value_head.safetensors", "tokenizer.json"):
         assert (tmp_path / "again" / file).read_bytes() == (student / file).read_bytes()
+
+
+def test_an_impossible_action_is_skipped_and_nothing_is_learnt_from_it():
+    """LTC A.2: what cannot be parsed as an action stays in the record as system text."""
+    import patterns
+
+    class Script:
+        def __init__(self, actions):
+            self.actions = iter(actions)
+
+        async def reply(self, trajectory, role, source=buffer.OWN):
+            return trajectory.add("a thought" if role == "think" else next(self.actions), source, role)
+
+    env = envs.tasks("alfworld", "train", limit=1)[0].make(max_steps=2)
+    trajectory = buffer.Trajectory(id="a", task="a")
+    asyncio.run(patterns.monologue(env, Script(["dance", "look"]), trajectory))
+    assert [(s.text, s.source) for s in trajectory.segments if s.role in ("think", "act")] == [
+        ("a thought", 0), ("dance", 0), ("a thought", 1), ("look", 1)]
