@@ -96,11 +96,11 @@ def main():
         ways["(a) generate, one by one"].append(timed(Generate(local()), tasks[:args.single], 1, args))
         ways["(b) generate, left-padded batch"].append(timed(Generate(local()), tasks, args.slots, args))
         ways["slot cache"].append(timed(local(), tasks, args.slots, args))
-    print(f"{'':34}{'episodes/s':>26}{'sampled tokens/s':>28}{'slot cache is':>16}")
+    print(f"{'':34}{'episodes/s':>26}{'sampled tokens/s':>34}{'slot cache is':>16}")
     for name, runs in ways.items():
         cells = ["{:,.2f} ({:,.2f} - {:,.2f})".format(statistics.median(x), min(x), max(x)) for x in zip(*runs)]
         ratio = statistics.median(s[1] / r[1] for s, r in zip(ways["slot cache"], runs))
-        print(f"{name:34}{cells[0]:>26}{cells[1]:>28}{ratio:>14.1f} x")
+        print(f"{name:34}{cells[0]:>26}{cells[1]:>34}{ratio:>14.1f} x")
 
 
 if __name__ == "__main__":
