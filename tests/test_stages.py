@@ -573,3 +573,18 @@ def test_a_mistyped_argument_ends_with_code_two():
     with argv("--agent", "expert", "--colour", "red"), pytest.raises(SystemExit) as exit:
         explore.parse()
     assert exit.value.code == 2
+
+
+def test_the_value_head_has_a_learning_rate_of_its_own(student, played, tmp_path):
+    """AdamW's first step moves every weight that has a gradient by about its learning rate."""
+    from safetensors.torch import load_file
+    for name, words in (("own", ["--value-lr", 0.1]), ("same", [])):
+        run_train("--agent", student, "--data", played, "--lr", 1e-3, *words, "--out", tmp_path / name)
+    moved = {name: load_file(tmp_path / name / "value_head.safetensors")["bias"].abs().item() for name in ("own", "same")}
+    assert moved["own"] == pytest.approx(0.1, rel=0.05) and moved["same"] == pytest.approx(1e-3, rel=0.05)
+
+
+def test_explained_variance_by_hand():
+    """Targets +-1 (variance 1), values +-0.5: the rest has variance 1/4. Tokens without a value weight do not count."""
+    sample = {"target": [9, 1, 1, -1, -1], "old_values": [0, .5, .5, -.5, -.5], "value": [0, 1, 1, 1, 1]}
+    assert train.explained_variance([sample]) == pytest.approx(.75)
