@@ -1,4 +1,4 @@
-"""Who can speak: the environment's scripted expert, and a local language model that answers a crowd of conversations at once.
+"""Who can speak: a scripted expert, a model behind a server, and a local one that answers a crowd of conversations at once.
 
 An agent is anything with three methods; patterns know no more of it than this:
 
@@ -6,7 +6,7 @@ An agent is anything with three methods; patterns know no more of it than this:
     agent.close(trajectory)                        the conversation is over: forget it
     agent.name                                     what the record calls it
 
-The local agent is one of
+expert is the environment's scripted one, http://HOST:PORT/v1#MODEL any OpenAI-compatible server, and a local agent is one of
     tiny           a small Llama from scratch; train.py makes it, with a tokenizer for the words of the demonstrations
     DIRECTORY      a checkpoint of train.py: a plain Transformers model or a PEFT adapter, with value head and tokenizer
     a hub name     any Llama-like causal language model
@@ -21,6 +21,7 @@ when the row gets there. Chance is drawn per conversation, so a result does not 
 """
 import asyncio
 import functools
+import hashlib
 import json
 import os
 import random
@@ -29,7 +30,7 @@ import re
 import torch
 from torch import nn
 
-from buffer import OWN
+from buffer import OTHER, OWN, SYSTEM, cut_torn_line
 from errors import BadInput
 
 PAD, END, UNKNOWN = "<pad>", "<end>", "<unk>"
@@ -42,25 +43,130 @@ class Overflow(Exception):
 # ----------------------------------------------------------------------------------------------------------------- expert
 
 class Expert:
-    """An environment's scripted expert as an agent. `player(first, steps, careless)` decides from what was seen so far.
+    """An environment's scripted expert as an agent, in any role. `world`: the environment's module.
 
     careless: the share of episodes in which it plays carelessly, e.g. 0.8 (each episode's lot is drawn from its id).
     """
 
-    def __init__(self, player, careless=0.0, seed=0):
-        self.player, self.careless, self.seed = functools.lru_cache(1024)(player), careless, seed
+    def __init__(self, world, careless=0.0, seed=0):
+        self.world, self.careless, self.seed = world, careless, seed
+        self.player = functools.lru_cache(1024)(world.expert)
         self.name = f"expert:{careless:g}" if careless else "expert"
 
     async def reply(self, trajectory, role, source=OWN):
-        """Say the thought (role "think") or the action (role "act") of the expert's next move."""
-        observations = [s.text for s in trajectory.segments if s.role == "observation"]
-        actions = [s.text for s in trajectory.segments if s.role == "act"]
-        careless = random.Random(f"{self.seed} {trajectory.id}").random() < self.careless
-        thought, action = self.player(observations[0], tuple(zip(actions, observations[1:])), careless)
+        """Say the thought or the action of the expert's next move (roles "think", "act"), whether it would have acted as was
+        just acted ("judge"), or a similar task with its key ("pose")."""
+        start = max(i for i, s in enumerate(trajectory.segments) if s.role == "task")
+        acts = [s.text for s in trajectory.segments[start:] if s.role == "act"]
+        told = [s.text for s in trajectory.segments[start:] if s.role == "observation"]
+        first, careless = trajectory.segments[start].text, self.is_careless(trajectory)
+        if role == "pose":
+            return trajectory.add(self.world.pose(trajectory.task, first, f"{self.seed} {trajectory.id}", careless), source, role)
+        if role == "judge":
+            _, action = self.player(first, tuple(zip(acts[:-1], told)), careless)
+            return trajectory.add("yes" if acts[-1].strip() == action else "no", source, role)
+        thought, action = self.player(first, tuple(zip(acts, told)), careless)
         return trajectory.add(thought if role == "think" else action, source, role)
+
+    def is_careless(self, trajectory):
+        """The episode's lot."""
+        return random.Random(f"{self.seed} {trajectory.id}").random() < self.careless
 
     def close(self, trajectory):
         """Nothing to forget: the expert reads the record."""
+
+
+# ----------------------------------------------------------------------------------------------------- agents over the network
+
+DUTIES = {      # what a chat model is told about a role; the transcript and the role's prompt follow
+    "think": "You write the next thought: what is known, what is missing, and what to do next. One or two sentences on one line.",
+    "act": "You write the next command or answer in the form asked for above, and nothing else.",
+    "judge": "Was the last answer right? You reply with yes or no first.",
+    "pose": "You teach the student whose work you read. Invent one new question of the same kind, with other names and numbers, that "
+            "can be answered in the same way. On one line write the question, then the word Answer: and the right answer.",
+}
+
+
+class RemoteAgent:
+    """A chat model behind an OpenAI-compatible server, named http://HOST:PORT/v1#MODEL.
+
+    The key is read from the environment variable PARLEY_API_KEY and never written anywhere. Replies are kept in the file `cache`,
+    by request: a run that is resumed asks for nothing twice. What a server gets wrong for a moment (no answer in `timeout`
+    seconds, a cut connection, 429, 5xx, no JSON) is tried again, `tries` times in all, `pause` seconds later, doubling.
+    """
+
+    def __init__(self, name, instruction, max_tokens, temperature, cache, tries=5, timeout=120.0, pause=1.0):
+        from huggingface_hub import AsyncInferenceClient
+        self.name, self.instruction = name, instruction
+        self.max_tokens, self.temperature, self.tries, self.pause = max_tokens, temperature, tries, pause
+        address, _, self.model = name.partition("#")
+        key = os.environ.get("PARLEY_API_KEY") or "none"
+        self.client = AsyncInferenceClient(base_url=address, api_key=key, timeout=timeout)
+        self.cache, self.asked, self.tokens = cache, 0, {"prompt": 0, "reply": 0}
+        self.known = {}
+        if os.path.exists(cache):
+            cut_torn_line(cache)
+            with open(cache, encoding="utf-8") as file:
+                self.known = {entry["request"]: entry["text"] for entry in map(json.loads, file)}
+
+    async def reply(self, trajectory, role, source=OWN):
+        """Ask the server. Raises BadInput after the last try, or when the server refuses the request for good."""
+        messages = [{"role": "system", "content": f"{self.instruction}\n\n{DUTIES[role]}"},
+                    {"role": "user", "content": transcript(trajectory)}]
+        request = json.dumps([self.name, self.max_tokens, self.temperature, trajectory.id, messages])
+        request = hashlib.sha256(request.encode()).hexdigest()
+        if request not in self.known:
+            self.known[request] = await self.ask(messages)
+            with open(self.cache, "a", encoding="utf-8") as file:
+                file.write(json.dumps({"request": request, "text": self.known[request]}) + "\n")
+        text = self.known[request].strip().removeprefix(trajectory.segments[-1].text).strip()      # some repeat the prompt
+        text = text.split("\n")[0] if role == "act" else " ".join(text.split())                   # a reply is one line
+        return trajectory.add(text.strip(), source, role)
+
+    async def ask(self, messages):
+        """One reply, with its retries."""
+        import httpx2
+        from huggingface_hub.errors import HfHubHTTPError, InferenceTimeoutError, OfflineModeIsEnabled
+        for attempt in range(1, self.tries + 1):
+            try:
+                answer = await self.client.chat_completion(messages, model=self.model or None, max_tokens=self.max_tokens,
+                                                           temperature=self.temperature)
+                text = answer.choices[0].message.content
+                if not isinstance(text, str):
+                    raise ValueError("a reply without text")
+                self.asked += 1
+                if answer.usage:
+                    self.tokens["prompt"] += answer.usage.prompt_tokens
+                    self.tokens["reply"] += answer.usage.completion_tokens
+                return text
+            except HfHubHTTPError as error:
+                code, reason = error.response.status_code, f"status {error.response.status_code}"
+                if code != 429 and code < 500:
+                    raise BadInput(f"{self.name}: the server refuses ({reason}: {error.response.text[:200]}); look at the address, the "
+                                   "model's name after # and PARLEY_API_KEY") from None
+            except OfflineModeIsEnabled:
+                raise BadInput(f"{self.name}: the environment variable HF_HUB_OFFLINE forbids the client to ask; unset it") from None
+            except (InferenceTimeoutError, httpx2.HTTPError, ValueError, TypeError, AttributeError, LookupError) as error:
+                reason = f"{type(error).__name__}: {error}"
+            if attempt < self.tries:
+                await asyncio.sleep(self.pause * 2 ** (attempt - 1))
+        raise BadInput(f"{self.name}: no answer in {self.tries} tries ({reason[:200]}); what is finished is kept, give the same command "
+                       "again when the server is back")
+
+    def close(self, trajectory):
+        """Nothing to forget: each request has the whole transcript."""
+
+
+def transcript(trajectory):
+    """What was said, for a reader: one line a text, each after its prompt; the last line is the prompt that waits for a reply."""
+    lines, prompt = [], ""
+    for s in trajectory.segments:
+        if s.role == "prompt":
+            prompt = f"{s.text} "
+        elif s.role != "instruction":
+            lines.append(prompt + s.text.strip())
+            prompt = ""
+    return "\n".join([*lines, prompt.strip()])
 
 
 # ------------------------------------------------------------------------------------------------------------ local model
@@ -106,16 +212,19 @@ class Conversation:
     def __init__(self, slot, seed):
         self.slot, self.random = slot, random.Random(seed)
         self.tokens, self.fed, self.segments_read = [], 0, 0
+        self.unmeasured = []        # (segment of another agent, where its tokens begin)
 
 
 class LocalAgent:
     """A local language model as an agent. See the module's docstring for how it generates.
 
     slots: conversations at once; max_length: tokens a conversation may hold; max_tokens: longest reply; temperature 0: greedy.
+    student: its tokens are those of the record, and it measures the log-probabilities of what other agents say (L7). A teacher
+    reads and speaks with its own tokenizer, and leaves the record its text.
     """
 
-    def __init__(self, policy, tokenizer, name, slots=64, max_length=1024, max_tokens=40, temperature=1.0, seed=0):
-        self.policy, self.tokenizer, self.name = policy, tokenizer, name
+    def __init__(self, policy, tokenizer, name, slots=64, max_length=1024, max_tokens=40, temperature=1.0, seed=0, student=True):
+        self.policy, self.tokenizer, self.name, self.student = policy, tokenizer, name, student
         self.slots, self.max_length, self.max_tokens = slots, max_length, max_tokens
         self.temperature, self.seed = temperature, seed
         self.end = tokenizer.encode("\n", add_special_tokens=False) or [tokenizer.eos_token_id]
@@ -132,9 +241,7 @@ class LocalAgent:
             talk = Conversation(self.free.pop(), f"{self.seed} {trajectory.id}")
             self.conversations[id(trajectory)] = talk
         for segment in trajectory.segments[talk.segments_read:]:
-            if segment.tokens is None:
-                segment.tokens = encode(self.tokenizer, self.end, segment)
-            talk.tokens += segment.tokens
+            self.hear(talk, segment)
         room = self.max_length - len(talk.tokens)
         if room < 1:
             raise Overflow
@@ -144,15 +251,30 @@ class LocalAgent:
             self.loop = asyncio.create_task(self.serve())
         await request.future
         segment = trajectory.add(decode(self.tokenizer, request.tokens), source, role)
-        segment.tokens, segment.logprobs, segment.values = request.tokens, request.logprobs, request.values
+        if self.student:
+            segment.tokens, segment.logprobs, segment.values = request.tokens, request.logprobs, request.values
         talk.segments_read = len(trajectory.segments)
         return segment
 
+    def hear(self, talk, segment):
+        """Take what was said into the conversation, to be fed with the next step."""
+        tokens = segment.tokens if self.student else None
+        if tokens is None:
+            tokens = encode(self.tokenizer, self.end, segment)
+        if self.student:
+            segment.tokens = tokens
+            if segment.source == OTHER:
+                talk.unmeasured.append((segment, len(talk.tokens)))
+        talk.tokens += tokens
+
     def close(self, trajectory):
-        """Give the slot back; what was said last and never read is encoded now, so that the record is whole."""
-        for segment in trajectory.segments:
+        """Give the slot back. What was said last and never read is encoded now, so that the record is whole; another agent's
+        words that were never read have no log-probability, so nothing can be learnt from them: they become system text."""
+        for segment in trajectory.segments if self.student else ():
             if segment.tokens is None:
                 segment.tokens = encode(self.tokenizer, self.end, segment)
+            if segment.source == OTHER and segment.logprobs is None:
+                segment.source = SYSTEM
         if talk := self.conversations.pop(id(trajectory), None):
             self.free.append(talk.slot)
 
@@ -188,12 +310,25 @@ class LocalAgent:
                                        torch.tensor([fed[s] for s in rows], device=self.device), self.slots)
         at = (torch.tensor([r.talk.slot if whole else row for row, r in enumerate(requests)], device=self.device),
               torch.tensor([len(r.talk.tokens) - r.talk.fed - 1 for r in requests], device=self.device))
+        for row, r in zip(at[0].tolist(), requests):
+            self.measure(r.talk, last[row])
         logits, values = self.policy.speak(last[at], hidden[at])                                           # [R, V], [R]
         picked, logprobs = sample(logits, self.temperature, [r.talk.random.random() for r in requests])
         self.tokens_sampled += len(requests)
         for r, token, logprob, value in zip(requests, picked.tolist(), logprobs.tolist(), values.tolist()):
             r.talk.fed = len(r.talk.tokens)
             r.add(token, logprob, value, done=token in self.stop)
+
+    def measure(self, talk, last):
+        """The log-probabilities of what others said, from the hidden states [W, D] of what is just being fed. A token is predicted
+        by the state before it, which is fed with it: a prompt comes before every speech."""
+        for segment, start in talk.unmeasured:
+            first, n = start - 1 - talk.fed, len(segment.tokens)
+            logits = self.policy.lm_head(last[first:first + n]).float() / (self.temperature or 1.0)            # [n, V]
+            spoken = torch.tensor(segment.tokens, device=logits.device)[:, None]
+            logprobs = torch.log_softmax(logits, -1).gather(-1, spoken)[:, 0].tolist()
+            segment.logprobs = [float(f"{x:.7g}") for x in logprobs]
+        talk.unmeasured.clear()
 
 
 class Request:
@@ -298,7 +433,7 @@ def stop_tokens(tokenizer):
 def check_tokens(tokenizer, trajectory):
     """Were the tokens that this trajectory's agent sampled made by this tokenizer? Otherwise training would be on nonsense."""
     for s in trajectory.segments:
-        if s.logprobs and s.tokens:
+        if s.values and s.tokens:
             return max(s.tokens) < len(tokenizer) and decode(tokenizer, s.tokens) == s.text
     return True
 
@@ -318,7 +453,7 @@ def tiny_tokenizer(texts, phrases, kinds):
     texts = {clean.normalize_str(t) for t in texts}
     phrases = sorted({clean.normalize_str(p) for p in phrases} - {""}, key=lambda p: (-len(p), p))
     highest = {}                                                  # kind -> its highest number in the texts
-    for kind, number in {m for t in texts for m in re.findall(rf"\b({'|'.join(kinds)}) (\d+)\b", t)}:
+    for kind, number in {m for t in texts for m in re.findall(rf"\b({'|'.join(kinds)}) (\d+)\b", t) if kinds}:
         highest[kind] = max(int(number), highest.get(kind, 0))
     entities = [rf"{kind} (?:{'|'.join(map(str, range(n, 0, -1)))})" for kind, n in sorted(highest.items())]
     pattern = "|".join([rf"(?<!\w)(?:{p})(?!\w)" for p in [re.escape(p) for p in phrases] + entities] + [r"\w+", r"[^\w\s]"])

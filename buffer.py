@@ -6,7 +6,7 @@ A trajectory is a list of segments; a segment is who said what, and what it earn
     S_a  tokens    the ids, exactly as they were fed to or sampled from the model (never made again from the text)
     S_m  mask      0 system, 1 own agent, 2 another agent
     S_v  values    V of the state *before* the token, recorded when it was sampled (own tokens; else 0)
-    S_l  logprobs  log pi_old of the token, under the very distribution that sampled it (tokens spoken by an agent; else 0)
+    S_l  logprobs  log pi_old of the token, under the very distribution that sampled it (another agent's: as if it had); else 0
     S_r  rewards   a segment's reward, on the segment's last token
 
 A worked example, the rewards of one Monologue turn in which the environment answers "you won" (reward 1):
@@ -60,6 +60,8 @@ class Trajectory:
     truncated: bool = False
     score: float | None = None
     group: str | None = None
+    teacher: str = ""
+    metrics: dict = field(default_factory=dict)
     segments: list = field(default_factory=list)
 
     def add(self, text, source, role, reward=0.0):
@@ -152,7 +154,8 @@ def replay(trajectories, n, how="recent", seed=0):
 # ------------------------------------------------------------------------------------------- the five sequences (LTC A.2)
 
 def flatten(trajectory, max_length=None):
-    """The five sequences as a dict of lists of one length, and `recorded`: whether every own token has log-probability and value.
+    """The five sequences as a dict of lists of one length, and `recorded`: whether every spoken token has a log-probability and
+    every own one a value.
 
     A longer trajectory is cut at `max_length`, and the rewards cut away move to the last own token that is left (L14:
     otherwise a long failure would look neutral). Segments without tokens (empty text) hand their reward to the token before.
@@ -164,7 +167,7 @@ def flatten(trajectory, max_length=None):
         if s.tokens is None:
             raise ValueError(f"segment {number} has no tokens: encode the trajectory first")
         n = len(s.tokens)
-        recorded &= s.source != OWN or (s.logprobs is not None and s.values is not None)
+        recorded &= s.source == SYSTEM or (s.logprobs is not None and (s.source == OTHER or s.values is not None))
         flat["tokens"] += s.tokens
         flat["mask"] += [s.source] * n
         flat["values"] += s.values if s.values and s.source == OWN else [0.0] * n
@@ -239,9 +242,9 @@ def advantages(mask, rewards, values, gamma=1.0, lam=1.0, credit="local", squash
     return advantage, target
 
 
-def policy_mask(mask):
-    """Tokens of the policy and entropy terms: every agent's, m_policy = [S_m != 0] (LTC A.4)."""
-    return [float(m != SYSTEM) for m in mask]
+def policy_mask(mask, tokens="spoken"):
+    """Tokens of the policy and entropy terms: every agent's, m_policy = [S_m != 0] (LTC A.4); "own": without other agents'."""
+    return [float(m == OWN or (m == OTHER and tokens == "spoken")) for m in mask]
 
 
 def value_mask(mask):
@@ -249,17 +252,32 @@ def value_mask(mask):
     return [float(m == OWN) for m in mask]
 
 
-def lm_mask(mask, positive, tokens="own", system_weight=1.0):
-    """Weights of the LM term (L2). `positive`: does the trajectory have a positive reward?
+def positive_tokens(rewards, credit="local"):
+    """Per token: does it belong to a session with positive reward?
 
-    tokens  "own": own tokens of positive trajectories (A.4); "spoken": every agent's; "all-positive": system tokens too;
-            "all": all tokens of all trajectories (§3.2)
+    A record of several answers (Analogue) is several sessions in one. "local": the next reward, at the token or after it, is
+    positive; after the last reward, that one is. "whole": the sum is. With a single reward both are the same.
+    """
+    if credit == "whole":
+        return [sum(rewards) > 0] * len(rewards)
+    near = next((r for r in reversed(rewards) if r), 0.0)
+    positive = []
+    for r in reversed(rewards):
+        near = r or near
+        positive.append(near > 0)
+    return positive[::-1]
+
+
+def lm_mask(mask, positive, tokens="own", system_weight=1.0):
+    """Weights of the LM term (L2). `positive`, per token: does it belong to a session with positive reward?
+
+    tokens  "own": own tokens of positive sessions (A.4); "spoken": every agent's; "all-positive": system tokens too;
+            "all": all tokens of all sessions (§3.2)
     system_weight  weight of system tokens where they count: predicting the observations teaches a from-scratch model to copy
     """
-    if not positive and tokens != "all":
-        return [0.0] * len(mask)
     chosen = {"own": (OWN,), "spoken": (OWN, OTHER)}.get(tokens, (SYSTEM, OWN, OTHER))
-    return [(system_weight if m == SYSTEM else 1.0) if m in chosen else 0.0 for m in mask]
+    return [(system_weight if m == SYSTEM else 1.0) if m in chosen and (good or tokens == "all") else 0.0
+            for m, good in zip(mask, positive, strict=True)]
 
 
 # --------------------------------------------------------------------------------------------------------------- batches

@@ -31,7 +31,7 @@ def parse():
     p.add_argument("--agent", nargs="+", required=True, help="agents as for explore.py, each with an optional name: NAME=AGENT")
     p.add_argument("--out", required=True, help="folder for metrics.json and the trajectories")
     explore.add_arguments(p)
-    p.add_argument("--split", default="valid_unseen", help="which tasks (LTC: the 134 unseen ones)")
+    p.add_argument("--split", help="which tasks; default: the environment's held-out ones (LTC on ALFWorld: the 134 unseen ones)")
     p.add_argument("--runs", type=errors.count, default=1, help="runs with different chance (LTC: 3)")
     p.add_argument("--temperature", type=float, default=0.0, help="of sampling; 0 is greedy")
     p.add_argument("--show", type=int, default=0, help="print so many trajectories of the last agent")
@@ -72,6 +72,7 @@ def measure(name, runs):
             "success": {k: sum(r[k] for r in rates) / len(rates) for k in rates[0]},
             "best": max(rates, key=lambda r: r["all"]),
             "interval": wilson(sum(t.success for t in everything), len(everything)),
+            "metrics": {m: share([t.metrics[m] for t in everything]) for m in everything[0].metrics},
             "prompt_tokens": share(prompts) if prompts else None, "steps": share(steps),
             "reward": share([t.reward for t in everything])}
 
@@ -91,6 +92,7 @@ def table(results):
     lines.append(["95% interval", *("{:.1%} - {:.1%}".format(*r["interval"]) for r in results)])
     if results[0]["runs"] > 1:
         lines.append([f"best of {results[0]['runs']} runs", *(f"{r['best']['all']:.1%}" for r in results)])
+    lines += [[m, *(f"{r['metrics'][m]:.1%}" for r in results)] for m in results[0]["metrics"]]
     lines.append(["actions an episode", *(f"{r['steps']:.1f}" for r in results)])
     prompts = ("-" if r["prompt_tokens"] is None else f"{r['prompt_tokens']:.0f}" for r in results)
     lines.append(["tokens of the prompt", *prompts])
@@ -108,6 +110,7 @@ def rows(results):
         found.append({"name": r["name"], "metric": "success", "value": r["success"]["all"], "n": r["n"]["all"]})
         found += [{"name": r["name"], "metric": f"success {k}", "value": v, "n": r["n"][k]}
                   for k, v in r["success"].items() if k != "all"]
+        found += [{"name": r["name"], "metric": m, "value": v, "n": r["n"]["all"]} for m, v in r["metrics"].items()]
     return found
 
 
@@ -139,15 +142,8 @@ def plot(results, path):
 
 def readable(trajectory):
     """A trajectory as text, one line a turn."""
-    lines = [f"--- {trajectory.task}: {'won' if trajectory.success else 'not won'}, reward {trajectory.reward:+g}"]
-    prompt = ""
-    for s in trajectory.segments:
-        if s.role == "prompt":
-            prompt = s.text + " "
-        elif s.role != "instruction":
-            lines.append(f"{prompt if s.source != buffer.SYSTEM else ''}{s.text.strip()}")
-            prompt = ""
-    return "\n".join(lines)
+    from agent import transcript
+    return f"--- {trajectory.task}: {'won' if trajectory.success else 'not won'}, reward {trajectory.reward:+g}\n{transcript(trajectory)}"
 
 
 def play(name, args, tasks):
@@ -155,9 +151,10 @@ def play(name, args, tasks):
     import asyncio
     runs = []
     for run in range(args.runs):
-        options = argparse.Namespace(**{**vars(args), "seed": args.seed + run, "round": 0})
-        agent = explore.make_agent(options)
-        runs.append(asyncio.run(explore.play(tasks, agent, options)))
+        options = argparse.Namespace(**{**vars(args), "seed": args.seed + run, "round": 0, "pattern": "monologue", "judge": "env",
+                                        "assume_teacher": False})                # no teacher at the test
+        agent = explore.make_agent(args.agent, options, os.path.join(args.out, "replies.jsonl"))
+        runs.append(asyncio.run(explore.play(tasks, agent, None, options)))
         file = re.sub(r"[^\w.-]+", "_", name)
         buffer.write(os.path.join(args.out, f"{file}.{run}.jsonl"), runs[-1])
     return runs
@@ -168,7 +165,7 @@ def main():
     target = os.path.join(args.out, "metrics.json")
     if os.path.exists(target) and not args.overwrite:
         raise BadInput(f"{target}: is there already; give --overwrite or another --out")
-    tasks = envs.tasks(args.env, args.split, args.data, args.limit, args.seed)
+    tasks = explore.load_tasks(args)
     os.makedirs(args.out, exist_ok=True)
     results, seen = [], {}
     for entry in args.agent:
@@ -178,7 +175,7 @@ def main():
             seen[args.agent] = play(name, args, tasks)
         results.append(measure(name, seen[args.agent]))
     with open(target, "w", encoding="utf-8") as file:
-        about = {"env": args.env, "split": args.split, "data": bool(args.data), "seed": args.seed}
+        about = {"env": args.env, "split": tasks[0].split, "data": bool(args.data), "seed": args.seed}
         json.dump({**about, "agents": results}, file, indent=1)
     if args.plot:
         plot(results, args.plot)

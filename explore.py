@@ -2,9 +2,14 @@
 
     python explore.py --agent expert:0.8 --env alfworld --split train --limit 3000 --out runs/demos.jsonl
     python explore.py --agent runs/agent --env alfworld --split train --limit 256 --round 1 --out runs/1.jsonl
+    python explore.py --agent runs/agent --env hotpotqa --pattern dialogue --teacher expert --max-steps 8 --out runs/1.jsonl
+    python explore.py --agent runs/agent --env gsm8k --pattern analogue --teacher http://localhost:8000/v1#gpt --out runs/1.jsonl
 
 Every task of the split is played once; all episodes run at once, as many as the agent has slots. Finished episodes are appended
 to OUT.part; when all are there, they are written to OUT in the order of the tasks. A run that was stopped goes on from OUT.part.
+
+Dialogue and Analogue need a --teacher; its words get mask 2, and the log-probabilities that the agent gives them (L7). Replies of
+a server are kept in OUT.replies.jsonl, so that nothing is asked, and paid, twice.
 
 A trajectory that the step limit or the context's length cut off is stored with `truncated` and a last reward of
 --overflow-reward (L13: -1, where the paper's listing has 0 and its appendix "non-zero").
@@ -24,10 +29,16 @@ from errors import BadInput
 def parse():
     p = argparse.ArgumentParser(description="Play tasks and record the trajectories.")
     p.add_argument("--agent", required=True,
-                   help="a checkpoint directory, a hub name, expert, or expert:SHARE (careless in that share of the episodes)")
+                   help="a checkpoint directory, a hub name, http://HOST:PORT/v1#MODEL, expert, or expert:SHARE (careless in that share "
+                   "of the episodes)")
     p.add_argument("--out", required=True, help="the JSONL file to write")
     add_arguments(p)
     p.add_argument("--split", default="train", help="which tasks")
+    p.add_argument("--pattern", choices=["monologue", "dialogue", "analogue"], default="monologue", help="who speaks when")
+    p.add_argument("--teacher", help="the other agent of a dialogue or analogue: as --agent, e.g. expert or http://HOST:PORT/v1#MODEL")
+    p.add_argument("--judge", choices=["env", "teacher"], default="env", help="who rewards the first answer of an analogue (L12)")
+    p.add_argument("--assume-teacher", action="store_true",
+                   help="+1 for each correction of an analogue's teacher, as the paper; default: the environment judges it (L12)")
     p.add_argument("--round", type=int, default=0, help="number of this exploration, stored in the record")
     p.add_argument("--temperature", type=float, default=1.0, help="of sampling; 0 is greedy")
     p.add_argument("--overwrite", action="store_true", help="replace a finished OUT, and forget an unfinished one")
@@ -38,6 +49,7 @@ def add_arguments(p):
     """What exploring and evaluating have in common."""
     p.add_argument("--env", default="alfworld", help=f"one of {', '.join(envs.NAMES)}")
     p.add_argument("--data", help="folder of the benchmark's official files; default: the built-in tasks")
+    p.add_argument("--wiki", choices=["offline", "live"], help="hotpotqa: search the paragraphs of --data, or the real Wikipedia")
     p.add_argument("--limit", type=errors.count, help="at most this many tasks (LTC: 256 an iteration)")
     p.add_argument("--seed", type=int, default=0, help="of the tasks and of sampling")
     p.add_argument("--max-steps", type=errors.count, default=50, help="step limit of an episode (LTC's program: 32)")
@@ -50,22 +62,39 @@ def add_arguments(p):
     p.add_argument("--threads", type=errors.count, default=1, help="CPU threads; more than one helps only bigger models")
 
 
-def make_agent(args):
-    """The agent behind a name: the scripted expert of the environment, or a local model."""
+def make_agent(name, args, cache, student=True):
+    """The agent behind a name: the scripted expert of the environment, a server, or a local model. cache: a file for replies."""
     import torch
 
     import agent
     torch.set_num_threads(args.threads)
-    name, _, careless = args.agent.partition(":")
-    if name == "expert":
+    if name.startswith(("http://", "https://")):
+        return agent.RemoteAgent(name, envs.module(args.env).INSTRUCTION, args.max_tokens, args.temperature, cache)
+    kind, _, careless = name.partition(":")
+    if kind == "expert":
         try:
             careless = float(careless or 0)
         except ValueError:
-            raise BadInput(f"--agent {args.agent}: write expert:SHARE with a number, e.g. expert:0.8") from None
-        return agent.Expert(envs.module(args.env).expert, careless, args.seed)
-    policy, tokenizer = agent.load(args.agent, args.value_layer)
-    return agent.LocalAgent(policy.eval(), tokenizer, args.agent, args.slots, args.max_length, args.max_tokens,
-                            args.temperature, args.seed)
+            raise BadInput(f"--agent {name}: write expert:SHARE with a number, e.g. expert:0.8") from None
+        return agent.Expert(envs.module(args.env), careless, args.seed)
+    policy, tokenizer = agent.load(name, args.value_layer)
+    return agent.LocalAgent(policy.eval(), tokenizer, name, args.slots, args.max_length, args.max_tokens, args.temperature,
+                            args.seed, student)
+
+
+def make_teacher(args):
+    """The agent behind --teacher; None for a monologue. Raises BadInput where pattern and teacher do not fit."""
+    if (args.pattern == "monologue") != (args.teacher is None):
+        raise BadInput(f"--pattern {args.pattern}: " + ("a monologue has no --teacher; leave it out, or choose another --pattern"
+                                                       if args.teacher else "give --teacher AGENT, e.g. --teacher expert"))
+    return args.teacher and make_agent(args.teacher, args, f"{args.out}.replies.jsonl", student=False)
+
+
+def load_tasks(args):
+    """The tasks that the arguments name."""
+    if args.wiki and args.env != "hotpotqa":
+        raise BadInput(f"--wiki {args.wiki}: --env {args.env} has no encyclopedia; leave it out")
+    return envs.tasks(args.env, args.split, args.data, args.limit, args.seed, **({"wiki": args.wiki} if args.wiki else {}))
 
 
 def name_of(task, args):
@@ -73,27 +102,35 @@ def name_of(task, args):
     return f"{args.round}/{args.seed}/{task}"
 
 
-async def episode(task, agent, args):
+async def episode(task, agent, teacher, args):
     """Play one task to its end. Returns the trajectory."""
     from agent import Overflow
-    env = task.make(max_steps=args.max_steps)
+    world, env = envs.module(args.env), task.make(max_steps=args.max_steps)
     trajectory = buffer.Trajectory(
-        id=name_of(task.id, args), task=task.id, env=args.env, split=task.split, kind=task.kind, pattern="monologue",
-        round=args.round, policy=agent.name, temperature=args.temperature)
-    trajectory.add(envs.module(args.env).INSTRUCTION, buffer.SYSTEM, "instruction")
+        id=name_of(task.id, args), task=task.id, env=args.env, split=task.split, kind=task.kind, pattern=args.pattern,
+        round=args.round, policy=agent.name, teacher=teacher.name if teacher else "", temperature=args.temperature)
+    trajectory.add(world.INSTRUCTION, buffer.SYSTEM, "instruction")
+    rules = patterns.Rules(args.keep_invalid, args.overflow_reward, args.judge, args.assume_teacher)
     try:
-        await patterns.monologue(env, agent, trajectory, args.keep_invalid)
+        if args.pattern == "monologue":
+            await patterns.monologue(env, agent, trajectory, rules)
+        elif args.pattern == "dialogue":
+            await patterns.dialogue(env, agent, teacher, trajectory, rules)
+        else:
+            await patterns.analogue(env, task.make(max_steps=args.max_steps), lambda words: world.analogous(task, env, words),
+                                    agent, teacher, trajectory, rules)
+        trajectory.truncated = env.truncated
     except Overflow:
         trajectory.truncated = True
-    trajectory.success, trajectory.truncated = env.won, trajectory.truncated or env.truncated
-    if trajectory.truncated:
         trajectory.segments[-1].reward += args.overflow_reward
         trajectory.reward += args.overflow_reward
-    agent.close(trajectory)
+    trajectory.success, trajectory.metrics = env.won, env.metrics
+    for speaker in (agent, teacher) if teacher else (agent,):
+        speaker.close(trajectory)
     return trajectory
 
 
-async def play(tasks, agent, args, on_end=lambda trajectory: None):
+async def play(tasks, agent, teacher, args, on_end=lambda trajectory: None):
     """Play all tasks, at most --slots at once, with a progress bar. Returns the trajectories in the order of the tasks."""
     from tqdm import tqdm
     slots, ended, won = asyncio.Semaphore(args.slots), 0, 0
@@ -102,7 +139,7 @@ async def play(tasks, agent, args, on_end=lambda trajectory: None):
     async def one(task):
         nonlocal ended, won
         async with slots:
-            trajectory = await episode(task, agent, args)
+            trajectory = await episode(task, agent, teacher, args)
         on_end(trajectory)
         ended, won = ended + 1, won + trajectory.success
         bar.set_postfix_str(f"success {won / ended:.0%}", refresh=False)
@@ -113,7 +150,7 @@ async def play(tasks, agent, args, on_end=lambda trajectory: None):
         return await asyncio.gather(*map(one, tasks))
 
 
-def explore(args, tasks, agent):
+def explore(args, tasks, agent, teacher=None):
     """Play what OUT.part does not hold yet, then write OUT. Returns all trajectories."""
     part, done = f"{args.out}.part", {}
     if os.path.exists(part) and args.overwrite:
@@ -123,8 +160,9 @@ def explore(args, tasks, agent):
         if os.path.getsize(part):
             done = {t.task: t for t in buffer.read(part)}
             first = next(iter(done.values()))
-            same = (first.policy, first.temperature) == (agent.name, args.temperature) and first.id == name_of(first.task, args)
-            if not same or not done.keys() <= {t.id for t in tasks}:
+            begun = first.policy, first.temperature, first.id, first.pattern, first.teacher
+            now = agent.name, args.temperature, name_of(first.task, args), args.pattern, teacher.name if teacher else ""
+            if begun != now or not done.keys() <= {t.id for t in tasks}:
                 raise BadInput(f"{part}: begun by another command (agent {first.policy}, round {first.round}); "
                                "give --overwrite to begin anew")
             print(f"{part}: going on after {len(done)} episodes", file=sys.stderr)
@@ -133,7 +171,7 @@ def explore(args, tasks, agent):
             file.write(buffer.to_line(trajectory))
             file.flush()
         rest = [t for t in tasks if t.id not in done]
-        for trajectory in asyncio.run(play(rest, agent, args, keep)):
+        for trajectory in asyncio.run(play(rest, agent, teacher, args, keep)):
             done[trajectory.task] = trajectory
     trajectories = [done[t.id] for t in tasks]
     buffer.write(args.out, trajectories)
@@ -145,9 +183,14 @@ def main():
     args = parse()
     if os.path.exists(args.out) and not args.overwrite:
         raise BadInput(f"{args.out}: is there already; give --overwrite or another --out")
-    tasks = envs.tasks(args.env, args.split, args.data, args.limit, args.seed)
+    tasks = load_tasks(args)
     os.makedirs(os.path.dirname(args.out) or ".", exist_ok=True)
-    trajectories = explore(args, tasks, make_agent(args))
+    agent, teacher = make_agent(args.agent, args, f"{args.out}.replies.jsonl"), make_teacher(args)
+    trajectories = explore(args, tasks, agent, teacher)
+    for speaker in (agent, teacher):
+        if speaker and speaker.name.startswith("http"):
+            print(f"{speaker.name}: {speaker.asked} requests, {speaker.tokens['prompt']:,} tokens read, {speaker.tokens['reply']:,} "
+                  "written", file=sys.stderr)
     won = sum(t.success for t in trajectories)
     print(f"{args.out}: {len(trajectories)} trajectories, success {won / len(trajectories):.1%}")
 

@@ -2,11 +2,31 @@
 
 A pattern is a coroutine that reads like the paper's listing and knows nothing of batches, models or files. It is given an
 environment, the agents and an empty trajectory, and lets them talk until the environment says that it is over. Hundreds run at
-once; wherever one waits for a reply, the others go on. Roles are prompts: who stands behind a role is an argument.
-"""
-from buffer import OWN, SYSTEM
+once; wherever one waits for a reply, the others go on. Roles are prompts: who stands behind a role is an argument, so that the
+agent can play its own teacher, as it does when it is tested.
 
-PROMPTS = {"think": "Thought:", "act": "Action:"}
+    monologue   the agent thinks, the agent acts                                        one episode
+    dialogue    the teacher thinks, the agent acts                                      one episode
+    analogue    the agent answers; the teacher corrects it; the teacher asks something   three episodes in one record
+                similar; the agent answers that
+
+Every text is a segment of its own, with its own speaker and reward (L10). A reward is stored where it was earned: on the
+environment's response after the agent's action, on the teacher's own action after the teacher's (L6 would else move it to a student).
+"""
+from dataclasses import dataclass
+
+from buffer import OTHER, OWN, SYSTEM
+
+PROMPTS = {"think": "Thought:", "act": "Action:", "judge": "Is that right?", "pose": "Question:"}
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the paper leaves open and explore.py has arguments for."""
+    keep_invalid: bool = False          # learn from impossible actions too; LTC A.2 skips them
+    overflow_reward: float = -1.0       # added to the last reward of an episode that was cut off (L13)
+    judge: str = "env"                  # who rewards the first answer of an Analogue: the environment's key, or the teacher (L12)
+    assume_teacher: bool = False        # +1 for every correction of a teacher; else the environment judges it like any answer (L12)
 
 
 async def ask(agent, trajectory, role, source=OWN):
@@ -15,18 +35,65 @@ async def ask(agent, trajectory, role, source=OWN):
     return await agent.reply(trajectory, role, source)
 
 
-async def monologue(env, agent, trajectory, keep_invalid=False):
-    """Think, act, observe, until the environment ends it (LTC Algorithm 1): both roles are played by the same agent.
+async def attempt(env, thinker, actor, trajectory, rules, sources=(OWN, OWN)):
+    """Think, act, observe, until the environment ends it. `sources`: whose words thought and action are.
 
-    A turn whose action is no command that could do anything is skipped as an action (LTC A.2): it stays in the record, for the
-    agent has read it, but as system text, so that nothing is learnt from it. `keep_invalid` learns from it like from any other.
+    An own action that is no command that could do anything is skipped as an action (LTC A.2), and so is the own thought before
+    it: both stay in the record, for the agent has read them, but as system text, so that nothing is learnt from them.
     """
-    trajectory.add(env.reset(), SYSTEM, "observation")
     done = False
     while not done:
-        thought = await ask(agent, trajectory, "think")
-        action = await ask(agent, trajectory, "act")
-        if not keep_invalid and env.admissible and action.text not in env.admissible:
-            thought.source = action.source = SYSTEM
+        thought = await ask(thinker, trajectory, "think", sources[0])
+        action = await ask(actor, trajectory, "act", sources[1])
+        if sources[1] == OWN and not rules.keep_invalid and not env.possible(action.text):
+            action.source = SYSTEM
+            thought.source = SYSTEM if sources[0] == OWN else OTHER
         observation, reward, done = env.step(action.text)
+        reward += rules.overflow_reward * env.truncated
+        if sources[1] == OTHER:
+            reward = 1.0 if done and rules.assume_teacher else reward
+            trajectory.reward += reward
+            action.reward, reward = reward, 0.0
         trajectory.add(observation, SYSTEM, "observation", reward)
+
+
+async def monologue(env, agent, trajectory, rules=Rules()):
+    """LTC Algorithm 1: both roles are played by the same agent."""
+    trajectory.add(env.reset(), SYSTEM, "task")
+    await attempt(env, agent, agent, trajectory, rules)
+
+
+async def dialogue(env, agent, teacher, trajectory, rules=Rules()):
+    """LTC Algorithm 2: the same with another agent's thoughts, which get mask 2."""
+    trajectory.add(env.reset(), SYSTEM, "task")
+    await attempt(env, teacher, agent, trajectory, rules, (OTHER, OWN))
+
+
+async def analogue(env, again, similar, agent, teacher, trajectory, rules=Rules()):
+    """LTC Algorithm 3, homework and its correction. An answer is a whole episode, so that it works with tools too.
+
+    env, again: the same task twice, for the agent and for the teacher's correction. similar: the words that a teacher poses ->
+    an environment with a similar task, or None if they pose none; similar(None) -> such a task without a teacher's words, or
+    None if the teacher has to pose it. The key stays out of the record (L11).
+    """
+    trajectory.add(env.reset(), SYSTEM, "task")
+    await attempt(env, agent, agent, trajectory, rules)
+    if rules.judge == "teacher":
+        answer = trajectory.segments[-1]                # what the environment said of it, unread so far
+        trajectory.reward -= answer.reward
+        answer.text, answer.reward = "", 0.0
+        verdict = await ask(teacher, trajectory, "judge", OTHER)
+        answer.reward = 1.0 if verdict.text.strip().lower().startswith("yes") else -1.0
+        trajectory.reward += answer.reward
+    trajectory.add(again.reset(), SYSTEM, "task")
+    await attempt(again, teacher, teacher, trajectory, rules, (OTHER, OTHER))
+    if (new := similar(None)) is not None:
+        trajectory.add(new.reset(), SYSTEM, "task")
+    else:
+        posed = await ask(teacher, trajectory, "pose", OTHER)
+        new = similar(posed.text)
+        if new is None:                                 # no question and key in it: nobody can answer it
+            posed.source = SYSTEM
+            return
+        posed.text, posed.role = new.reset(), "task"
+    await attempt(new, agent, agent, trajectory, rules)

@@ -52,6 +52,7 @@ def parse():
     p.add_argument("--lm-tokens", choices=["own", "spoken", "all-positive", "all"], default="own",
                    help="tokens of the LM term (L2)")
     p.add_argument("--lm-system-weight", type=float, default=1.0, help="weight of system tokens where --lm-tokens has them")
+    p.add_argument("--policy-tokens", choices=["spoken", "own"], default="spoken", help="tokens of the policy and entropy terms")
     p.add_argument("--beta", type=float, default=0.5, help="weight of the RL terms (LTC's program: 0.5)")
     p.add_argument("--beta-on", choices=["rl", "lm"], default="rl", help="rl: A.4; lm: Eq. 1, beta on the LM term (L1)")
     p.add_argument("--lambda", dest="value_weight", type=float, default=0.5, help="weight of the value term (LTC's program: 0.5)")
@@ -175,7 +176,8 @@ def make_sample(trajectory, args):
     """One trajectory as equally long lists: tokens, logprobs, advantage, target, and the weights of the terms."""
     flat = buffer.flatten(trajectory, args.max_length)
     n, mask = len(flat["tokens"]), flat["mask"]
-    sample = {"tokens": flat["tokens"], "lm": buffer.lm_mask(mask, trajectory.reward > 0, args.lm_tokens, args.lm_system_weight)}
+    sample = {"tokens": flat["tokens"], "lm": buffer.lm_mask(mask, buffer.positive_tokens(flat["rewards"], args.credit), args.lm_tokens,
+                                                            args.lm_system_weight)}
     if args.loss == "lm":
         return {**sample, "policy": [0.0] * n, "value": [0.0] * n}
     if not flat["recorded"]:
@@ -185,7 +187,7 @@ def make_sample(trajectory, args):
     if args.teacher_logprob == "one":
         flat["logprobs"] = [1.0 if m == buffer.OTHER else x for m, x in zip(mask, flat["logprobs"])]
     return {**sample, "logprobs": flat["logprobs"], "advantage": advantage, "target": target,
-            "policy": buffer.policy_mask(mask), "value": buffer.value_mask(mask),
+            "policy": buffer.policy_mask(mask, args.policy_tokens), "value": buffer.value_mask(mask),
             "temperature": [trajectory.temperature or 1.0] * n, "old_values": flat["values"]}
 
 
@@ -201,7 +203,7 @@ def normalise_advantages(samples):
 def explained_variance(samples):
     """1 - Var(target - V_old) / Var(target) over own tokens: what the values of the exploration knew of the returns."""
     pairs = [(g, v) for s in samples for g, v, w in zip(s["target"], s["old_values"], s["value"]) if w]
-    spread = statistics.pvariance([g for g, _ in pairs])
+    spread = statistics.pvariance([g for g, _ in pairs]) if pairs else 0.0
     return 1 - statistics.pvariance([g - v for g, v in pairs]) / spread if spread else 0.0
 
 

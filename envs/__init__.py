@@ -3,11 +3,20 @@
     env = task.make(max_steps=50)
     env.reset() -> str                  the first observation
     env.step(action) -> (observation, reward, done)
-    env.admissible -> list[str]         the commands that would do something now (may be empty)
+    env.possible(action) -> bool        could this command do anything?
+    env.admissible -> list[str]         all such commands now, where they can be listed; else empty
     env.won, env.truncated              how it ended: solved, or cut off by the step limit
+    env.metrics -> dict                 what else its benchmark reports, e.g. {"f1": 0.5}
 
-A module offers `tasks(split, data, limit, seed)`, `expert(first, steps, careless)`, `INSTRUCTION` (the prompt for a
-language model) and `PHRASES` (fixed strings that the tiny agent's tokenizer keeps whole). No torch here, and no network.
+A module offers
+    tasks(split, data, limit, seed)             the problems, and TEST, the name of the split to evaluate on
+    expert(first, steps, careless)              the scripted player: the next (thought, action) from what was seen so far
+    pose(task, first, chance, careless)         the scripted teacher's similar problem, "question Answer: key" (questions only)
+    analogous(task, env, words)                 the environment of a similar problem: the one that such words pose (None if they
+                                                pose none), or, where words cannot (games), one of its own
+    INSTRUCTION                                 the prompt for a language model
+    PHRASES, KINDS                              fixed strings and numbered things ("mug 1") that are one token of the tiny agent
+No torch here, and no network unless asked for.
 """
 import importlib
 from dataclasses import dataclass
@@ -15,7 +24,7 @@ from typing import Callable
 
 from errors import BadInput
 
-NAMES = ("alfworld",)
+NAMES = ("alfworld", "gsm8k", "hotpotqa")
 
 
 @dataclass(frozen=True)
@@ -34,6 +43,7 @@ def module(name):
     return importlib.import_module(f"envs.{name}")
 
 
-def tasks(name, split, data=None, limit=None, seed=0):
-    """The tasks of a split: built-in ones, or the official files below `data`. The order depends on the seed alone."""
-    return module(name).tasks(split, data=data, limit=limit, seed=seed)
+def tasks(name, split=None, data=None, limit=None, seed=0, **options):
+    """The tasks of a split (default: the one to evaluate on): built-in ones, or the official files below `data`. The order
+    depends on the seed alone. options: what only this environment knows, e.g. hotpotqa's wiki="live"."""
+    return module(name).tasks(split or module(name).TEST, data=data, limit=limit, seed=seed, **options)

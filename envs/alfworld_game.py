@@ -222,6 +222,12 @@ class Game:
         self.truncated = not self.won and self.max_steps is not None and self.count >= self.max_steps
         return observation, reward, self.won or self.truncated
 
+    metrics = {}
+
+    def possible(self, action):
+        """Could this command do anything?"""
+        return action.strip() in self.commands()
+
     @property
     def admissible(self):
         return sorted(self.commands())

@@ -242,7 +242,10 @@ EXPECTED = [                   # text, source, reward, reward after it moved to 
 
 class Room:
     """Two steps, then you have won."""
-    admissible = []             # says nothing about what is possible
+    truncated = False
+
+    def possible(self, action):
+        return True
 
     def reset(self):
         self.steps = 0
@@ -281,7 +284,7 @@ def test_mask_and_rewards_of_an_experts_record(tokenizer):
     """The expert's words are encoded when somebody trains on them, and give the very same sequences."""
     def player(first, steps, careless):
         return "I see a mug 1.", ("take mug 2 from shelf 1" if steps else "go to desk 1")
-    trajectory = monologue(agent.Expert(player))
+    trajectory = monologue(agent.Expert(Namespace(expert=player)))
     end = tokenizer.encode("\n") or [tokenizer.eos_token_id]
     for segment in trajectory.segments:
         segment.tokens = agent.encode(tokenizer, end, segment)
@@ -316,8 +319,9 @@ def test_reply_fills_the_context_and_then_overflows(lively, tokenizer, monkeypat
 def test_an_overflowing_episode_ends_truncated_with_reward_minus_one(student):
     policy, tokenizer = agent.load(str(student))
     local = agent.LocalAgent(policy.eval(), tokenizer, "student", 1, max_length=80, max_tokens=20)
-    args = Namespace(env="alfworld", seed=0, max_steps=50, overflow_reward=-1.0, round=0, temperature=1.0, keep_invalid=False)
-    trajectory = asyncio.run(explore.episode(envs.tasks("alfworld", "train", limit=1)[0], local, args))
+    args = Namespace(env="alfworld", seed=0, max_steps=50, overflow_reward=-1.0, round=0, temperature=1.0, keep_invalid=False,
+                     pattern="monologue", judge="env", assume_teacher=False)
+    trajectory = asyncio.run(explore.episode(envs.tasks("alfworld", "train", limit=1)[0], local, None, args))
     assert trajectory.truncated and not trajectory.success
     assert trajectory.reward == trajectory.segments[-1].reward == -1
     flat = buffer.flatten(trajectory, 80)

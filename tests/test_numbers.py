@@ -30,12 +30,12 @@ def test_policy_and_value_masks():
     ("all-positive", True, [1] * 6), ("all-positive", False, [0] * 6),
     ("all", True, [1] * 6), ("all", False, [1] * 6)])
 def test_lm_mask(tokens, positive, wanted):
-    assert buffer.lm_mask(MASK, positive, tokens) == wanted
+    assert buffer.lm_mask(MASK, [positive] * 6, tokens) == wanted
 
 
 def test_lm_mask_weighs_system_tokens():
-    assert buffer.lm_mask(MASK, True, "all-positive", system_weight=0.5) == [0.5, 1, 1, 1, 0.5, 1]
-    assert buffer.lm_mask(MASK, True, "own", system_weight=0.5) == [0, 0, 1, 1, 0, 1]
+    assert buffer.lm_mask(MASK, [True] * 6, "all-positive", system_weight=0.5) == [0.5, 1, 1, 1, 0.5, 1]
+    assert buffer.lm_mask(MASK, [True] * 6, "own", system_weight=0.5) == [0, 0, 1, 1, 0, 1]
 
 
 def test_index_zero_is_never_a_target():
@@ -180,5 +180,5 @@ def test_ltc_loss_from_record_to_total(terminal, wanted):
 def settings(**changes):
     """The arguments of train.py that the losses read, at their defaults."""
     return Namespace(**{**dict(loss="ltc", max_length=None, lm_tokens="own", lm_system_weight=1.0, gamma=1.0,
-                               gae_lambda=1.0, credit="local", squash_returns=False, teacher_logprob="student", clip=.2,
+                               gae_lambda=1.0, credit="local", squash_returns=False, teacher_logprob="student", policy_tokens="spoken", clip=.2,
                                entropy=.01, beta=.5, value_weight=.5, beta_on="rl"), **changes})
