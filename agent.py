@@ -456,7 +456,8 @@ def tiny_tokenizer(texts, phrases, kinds):
     for kind, number in {m for t in texts for m in re.findall(rf"\b({'|'.join(kinds)}) (\d+)\b", t) if kinds}:
         highest[kind] = max(int(number), highest.get(kind, 0))
     entities = [rf"{kind} (?:{'|'.join(map(str, range(n, 0, -1)))})" for kind, n in sorted(highest.items())]
-    pattern = "|".join([rf"(?<!\w)(?:{p})(?!\w)" for p in [re.escape(p) for p in phrases] + entities] + [r"\w+", r"[^\w\s]"])
+    fixed = [rf"(?<!\w){re.escape(p)}" + r"(?!\w)" * p[-1].isalnum() for p in phrases] + [rf"(?<!\w){e}(?!\w)" for e in entities]
+    pattern = "|".join(fixed + [r"\w+", r"[^\w\s]"])
     split = pre_tokenizers.Split(Regex(pattern), "removed", invert=True)
     words = {word for t in texts for word, _ in split.pre_tokenize_str(t)}
     numbered = [f"{kind} {n}" for kind in sorted(highest) for n in range(1, highest[kind] + 1)]

@@ -57,7 +57,7 @@ def add_arguments(p):
     p.add_argument("--max-length", type=errors.count, default=1024, help="longest episode in tokens (LTC: 1024)")
     p.add_argument("--slots", type=errors.count, default=64, help="episodes at once; memory grows with slots x max-length")
     p.add_argument("--overflow-reward", type=float, default=-1.0, help="last reward of an episode that was cut off")
-    p.add_argument("--keep-invalid", action="store_true", help="learn from impossible actions too (LTC A.2 skips them)")
+    p.add_argument("--keep-invalid", action="store_true", help="learn from actions that cannot be parsed too (LTC A.2 skips them)")
     p.add_argument("--value-layer", type=int, help="layer the value is read from: -2 paper, -1 program; default the checkpoint's")
     p.add_argument("--threads", type=errors.count, default=1, help="CPU threads; more than one helps only bigger models")
 

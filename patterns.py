@@ -23,7 +23,7 @@ PROMPTS = {"think": "Thought:", "act": "Action:", "judge": "Is that right?", "po
 @dataclass(frozen=True)
 class Rules:
     """What the paper leaves open and explore.py has arguments for."""
-    keep_invalid: bool = False          # learn from impossible actions too; LTC A.2 skips them
+    keep_invalid: bool = False          # learn from actions that cannot be parsed too; LTC A.2 skips them
     overflow_reward: float = -1.0       # added to the last reward of an episode that was cut off (L13)
     judge: str = "env"                  # who rewards the first answer of an Analogue: the environment's key, or the teacher (L12)
     assume_teacher: bool = False        # +1 for every correction of a teacher; else the environment judges it like any answer (L12)
@@ -38,14 +38,15 @@ async def ask(agent, trajectory, role, source=OWN):
 async def attempt(env, thinker, actor, trajectory, rules, sources=(OWN, OWN)):
     """Think, act, observe, until the environment ends it. `sources`: whose words thought and action are.
 
-    An own action that is no command that could do anything is skipped as an action (LTC A.2), and so is the own thought before
-    it: both stay in the record, for the agent has read them, but as system text, so that nothing is learnt from them.
+    An own action that cannot be parsed as a command is skipped as an action (LTC A.2), and so is the own thought before it: both
+    stay in the record, for the agent has read them, but as system text, so that nothing is learnt from them. A command that does
+    nothing ("Nothing happens.") is an action like any other.
     """
     done = False
     while not done:
         thought = await ask(thinker, trajectory, "think", sources[0])
         action = await ask(actor, trajectory, "act", sources[1])
-        if sources[1] == OWN and not rules.keep_invalid and not env.possible(action.text):
+        if sources[1] == OWN and not rules.keep_invalid and not env.parses(action.text):
             action.source = SYSTEM
             thought.source = SYSTEM if sources[0] == OWN else OTHER
         observation, reward, done = env.step(action.text)

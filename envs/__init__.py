@@ -3,8 +3,8 @@
     env = task.make(max_steps=50)
     env.reset() -> str                  the first observation
     env.step(action) -> (observation, reward, done)
-    env.possible(action) -> bool        could this command do anything?
-    env.admissible -> list[str]         all such commands now, where they can be listed; else empty
+    env.parses(action) -> bool          is this a command at all? (It may still do nothing.)
+    env.admissible -> list[str]         the commands that would do something now, where they can be listed; else empty
     env.won, env.truncated              how it ended: solved, or cut off by the step limit
     env.metrics -> dict                 what else its benchmark reports, e.g. {"f1": 0.5}
 

@@ -85,9 +85,6 @@ SENTENCE = re.compile(r"Your task is to: (?:(?:look at|examine the) (?P<lit>\w+)
                       r"(?: and put (?:it|them))? (?:in|on) (?P<end>\w+))")
 
 
-MISTAKEN = 0.1          # share of a careless player's searching moves in which it believes to see what is not there
-
-
 @dataclass
 class Memory:
     """What a player can know from what it has read."""
@@ -146,8 +143,7 @@ def expert(first, steps, careless=False):
     """The next (thought, action) of a player who has read `first` and then the (action, observation) pairs `steps`.
 
     It reads everything anew each time, so it can take over from any other player. careless: it never opens anything, so it wins
-    only where all it needs stands open; and now and then it believes to see what it looks for, finds that nothing happens, and
-    goes on searching.
+    only where all it needs stands open.
     """
     memory, task = remember(first, steps), SENTENCE.search(first)
     target, end = (task["lit"], task["lamp"]) if task["lit"] else (task["thing"], task["end"])
@@ -169,8 +165,6 @@ def expert(first, steps, careless=False):
         if kind_of(name) == target and place in usable and not (task["many"] == "two" and place in ends[:1]):
             return reach(memory, place, f"I need a {target} and saw {name} .",
                          (f"I see {name} . Now I take it from {place} .", f"take {name} from {place}"))
-    if careless and memory.here and random.Random(f"{first} {len(steps)}").random() < MISTAKEN:
-        return f"I see {target} 1 . Now I take it from {memory.here} .", f"take {target} 1 from {memory.here}"
     return search(memory, f"I need to find a {target} .", careless)
 
 

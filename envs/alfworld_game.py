@@ -160,6 +160,8 @@ def true(formula, facts, objects, bound):
 CHANGING = ("atlocation opened inreceptacle objectatlocation holds isclean ishot iscool istoggled issliced takenfrom").split()
 TOOLS = {"clean": ("sinkbasin", "cleanable", "isclean", None), "heat": ("microwave", "heatable", "ishot", "iscool"),
          "cool": ("fridge", "coolable", "iscool", "ishot")}             # verb: tool, what can be, gains, loses
+COMMAND = re.compile(r"(?:go to|open|close|examine|use|slice) \w+ \d+|(?:take|move|clean|heat|cool|slice) \w+ \d+ (?:from|to|with) \w+ \d+|"
+                     r"inventory|look|help")
 WELCOME = "-= Welcome to TextWorld, ALFRED! =-"
 MIDDLE = "You are in the middle of a room. Looking quickly around you, you see"
 HELP = """\
@@ -224,9 +226,9 @@ class Game:
 
     metrics = {}
 
-    def possible(self, action):
-        """Could this command do anything?"""
-        return action.strip() in self.commands()
+    def parses(self, action):
+        """Is this a command at all?"""
+        return COMMAND.fullmatch(action.strip()) is not None
 
     @property
     def admissible(self):

@@ -77,7 +77,7 @@ class Question:
         self.won = False
         return self.text
 
-    def possible(self, answer):
+    def parses(self, answer):
         """Does it hold a number?"""
         return number(answer) is not None
 

@@ -35,7 +35,7 @@ COUNTS = {"train": 90447, "dev": 7405}            # the official sizes
 FILES = {"train": ("hotpot_train_v1.1.json",), "dev": ("hotpot_dev_distractor_v1.json", "hotpot_dev_fullwiki_v1.json")}
 TEST = "dev"                                      # the split to evaluate on
 SHOWN, SIMILAR = 5, 5                             # sentences of a hit, titles of a miss (ReAct)
-COMMAND = re.compile(r"(search|lookup|finish)\[(.*)\]", re.IGNORECASE | re.DOTALL)
+COMMAND = re.compile(r"(search|lookup|finish)\s*\[\s*(.*?)\s*\]", re.IGNORECASE | re.DOTALL)
 
 
 # ---------------------------------------------------------------- the official metrics
@@ -138,7 +138,7 @@ class Game:
         self.metrics = {"f1": 0.0}
         return f"Question: {self.question}"
 
-    def possible(self, action):
+    def parses(self, action):
         """Is this a command at all?"""
         return COMMAND.fullmatch(action.strip()) is not None
 
@@ -277,7 +277,7 @@ def world(name):
     rng = random.Random(f"world {name}")
     towns = rng.sample([a + b for a in TOWNS[0] for b in TOWNS[1]], 12)
     people = rng.sample([f"{a} {b}" for a in FIRST for b in LAST], 20)
-    books = rng.sample([f"The {a} {b}" for a in BOOKS[0] for b in BOOKS[1]], 12)
+    books = rng.sample([f"{a} {b}" for a in BOOKS[0] for b in BOOKS[1]], 12)
     fact = {}
     for town in towns:
         fact[town, "country"], fact[town, "river"] = rng.choice(COUNTRIES), rng.choice(RIVERS)
@@ -332,7 +332,7 @@ def built_in_task(split, seed, index):
 
 ASKED = {kind: re.compile(re.escape(wording).replace(r"\{x\}", "(?P<x>.+?)").replace(r"\{z\}", "(?P<z>.+?)"))
          for kind, (wording, _) in QUESTIONS.items()}
-TOLD = {relation: re.compile(re.escape(sentence).replace(r"\{x\}", "((?:The )?[A-Z]\\w*(?: [A-Z]\\w*)?)")
+TOLD = {relation: re.compile(re.escape(sentence).replace(r"\{x\}", "([A-Z]\\w*(?: [A-Z]\\w*)?)")
                              .replace(r"\{y\}", "([\\w ]+?)")) for relation, (sentence, _, _) in FACTS.items()}
 
 
@@ -361,7 +361,9 @@ def expert(first, steps, careless=False):
 def seek(entity, relation, steps, careless):
     """Search the article, or look the fact up in it."""
     _, word, called = FACTS[relation]
-    if f"search[{entity}]" not in [action for action, _ in steps[-2:]]:
+    commands = [found for action, _ in steps if (found := COMMAND.fullmatch(action.strip()))]
+    opened = [command[2].lower() for command in commands if command[1].lower() == "search"]
+    if opened[-1:] != [entity.lower()]:
         return f"I need the {called} of {entity}. Next I search it.", f"search[{entity}]"
     if careless:
         return f"I do not see the {called} of {entity}.", "finish[unknown]"

@@ -4,7 +4,7 @@
 #   bash recipes/ltc_gsm8k.sh                                  built-in problems, the tiny agent and the scripted teacher
 #   TEACHER=expert:0.4 OUT=runs/gsm8k-40 bash recipes/ltc_gsm8k.sh            a teacher that is wrong in 40% of its episodes
 #   EXPLORE="--assume-teacher" TEACHER=expert:0.4 OUT=runs/gsm8k-40-assumed bash recipes/ltc_gsm8k.sh      and is believed (+1)
-#   FLAGS="--policy-tokens own" OUT=runs/gsm8k-own bash recipes/ltc_gsm8k.sh  the teacher's tokens out of the loss
+#   FLAGS="--policy-tokens own" LM=own OUT=runs/gsm8k-own bash recipes/ltc_gsm8k.sh  the teacher's tokens out of the loss
 #   MODEL=huggyllama/llama-7b TEACHER=https://HOST/v1#MODEL DATA=DIR bash recipes/ltc_gsm8k.sh            the paper's run
 #
 # A stage whose output is there is skipped, so a recipe that was stopped goes on where it was.
@@ -26,10 +26,11 @@ if [ -n "${MODEL:-}" ]; then
 else
     ITERATIONS=${ITERATIONS:-4}
     world="--env gsm8k --max-length 512 --max-tokens 60"
-    demonstrations="--agent expert --limit 2000" explored="--limit 768"
+    # Few demonstrations, in the form of the Analogue, so that the agent knows what a second question is.
+    demonstrations="--agent expert --pattern analogue --teacher expert --limit 700" explored="--limit 768"
     start="--agent tiny --width 96 --layers 2 --heads 6 --loss lm --epochs 8 --batch-size 8 --lr 3e-3 --schedule cosine
            --lm-tokens all-positive --lm-system-weight 0.5"
-    learning="--loss ltc --epochs 2 --batch-size 16 --lr 1e-3 --value-lr 1e-2 --normalise-advantages --lm-tokens spoken" test="--limit 400"
+    learning="--loss ltc --epochs 2 --batch-size 16 --lr 6e-4 --value-lr 1e-2 --normalise-advantages --lm-tokens ${LM:-spoken}" test="--limit 400"
 fi
 
 run "$OUT/demos.jsonl" python explore.py $demonstrations $world --seed "$SEED"

@@ -3,7 +3,7 @@
 #
 #   bash recipes/ltc_hotpotqa.sh                               built-in worlds, the tiny agent and the scripted teacher
 #   TEACHER=expert:0.4 OUT=runs/hotpot-40 bash recipes/ltc_hotpotqa.sh            a teacher that is careless in 40% of its episodes
-#   FLAGS="--policy-tokens own" OUT=runs/hotpot-own bash recipes/ltc_hotpotqa.sh  the teacher's tokens out of the loss
+#   FLAGS="--policy-tokens own" LM=own OUT=runs/hotpot-own bash recipes/ltc_hotpotqa.sh  the teacher's tokens out of the loss
 #   MODEL=huggyllama/llama-7b TEACHER=https://HOST/v1#MODEL DATA=DIR bash recipes/ltc_hotpotqa.sh         the paper's run
 #
 # A stage whose output is there is skipped, so a recipe that was stopped goes on where it was.
@@ -25,11 +25,11 @@ if [ -n "${MODEL:-}" ]; then
 else
     ITERATIONS=${ITERATIONS:-3}
     world="--env hotpotqa --max-steps 8 --max-length 512"
-    # The teacher of the demonstrations never looks anything up in 90% of its episodes; only its successes are learnt from.
-    demonstrations="--agent expert:0.9 --limit 6000" explored="--limit 512"
+    # The teacher of the demonstrations never looks anything up in 97% of its episodes; only its successes are learnt from.
+    demonstrations="--agent expert:0.97 --limit 6000" explored="--limit 512"
     start="--agent tiny --width 96 --layers 2 --heads 6 --loss lm --epochs 4 --batch-size 8 --lr 3e-3 --schedule cosine
            --lm-tokens all-positive --lm-system-weight 0.5"
-    learning="--loss ltc --epochs 2 --batch-size 16 --lr 4e-4 --value-lr 1e-2 --normalise-advantages" test="--limit 300"
+    learning="--loss ltc --epochs 2 --batch-size 16 --lr 4e-4 --value-lr 1e-2 --normalise-advantages --lm-tokens ${LM:-spoken}" test="--limit 300"
 fi
 
 run "$OUT/demos.jsonl" python explore.py $demonstrations $world --seed "$SEED"

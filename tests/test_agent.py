@@ -244,7 +244,7 @@ class Room:
     """Two steps, then you have won."""
     truncated = False
 
-    def possible(self, action):
+    def parses(self, action):
         return True
 
     def reset(self):
@@ -494,8 +494,8 @@ def test_same_seed_same_tiny_agent(student, demos, tmp_path):
         assert (tmp_path / "again" / file).read_bytes() == (student / file).read_bytes()
 
 
-def test_an_impossible_action_is_skipped_and_nothing_is_learnt_from_it():
-    """LTC A.2: what cannot be parsed as an action stays in the record as system text."""
+def test_an_unparsable_action_is_skipped_and_nothing_is_learnt_from_it():
+    """LTC A.2: what cannot be parsed as an action stays in the record as system text. What merely does nothing is an action."""
     import patterns
 
     class Script:
@@ -505,8 +505,10 @@ def test_an_impossible_action_is_skipped_and_nothing_is_learnt_from_it():
         async def reply(self, trajectory, role, source=buffer.OWN):
             return trajectory.add("a thought" if role == "think" else next(self.actions), source, role)
 
-    env = envs.tasks("alfworld", "train", limit=1)[0].make(max_steps=2)
+    env = envs.tasks("alfworld", "train", limit=1)[0].make(max_steps=3)
     trajectory = buffer.Trajectory(id="a", task="a")
-    asyncio.run(patterns.monologue(env, Script(["dance", "look"]), trajectory))
+    asyncio.run(patterns.monologue(env, Script(["dance", "look", "go to moon 7"]), trajectory))
     assert [(s.text, s.source) for s in trajectory.segments if s.role in ("think", "act")] == [
-        ("a thought", 0), ("dance", 0), ("a thought", 1), ("look", 1)]
+        ("a thought", 0), ("dance", 0), ("a thought", 1), ("look", 1),
+        ("a thought", 1), ("go to moon 7", 1)]
+    assert trajectory.segments[-1].text == "Nothing happens."

@@ -51,7 +51,7 @@ def test_dialogue_has_the_teachers_thoughts_and_the_students_actions():
     assert [s.text for s in t.segments if s.role == "prompt"] == ["Thought:", "Action:"] and t.reward == 1
 
 
-def test_an_impossible_action_of_a_dialogue_takes_no_teachers_thought_with_it():
+def test_an_unparsable_action_of_a_dialogue_takes_no_teachers_thought_with_it():
     """LTC A.2 skips what the agent got wrong; the teacher's thought stays a teacher's."""
     assert [source for _, source, _, _ in spoken(dialogue("hello"))] == [0, OTHER, SYSTEM, 0]
     assert [source for _, source, _, _ in spoken(dialogue("hello", patterns.Rules(keep_invalid=True)))] == [0, OTHER, OWN, 0]

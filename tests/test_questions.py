@@ -43,7 +43,7 @@ def test_an_answer_is_compared_as_a_number(answer, reward):
     env = gsm8k.Question("Nine and nine?", Fraction(18))
     assert env.reset() == "Nine and nine?"
     assert env.step(answer)[1:] == (reward, True) and env.won == (reward == 1)
-    assert env.possible(answer) == (answer != "eighteen")
+    assert env.parses(answer) == (answer != "eighteen")
 
 
 OFFICIAL = [{"question": "Ann has 2 pens and\nbuys 3.  How many?", "answer": "2+3 = <<2+3=5>>5 pens.\n#### 5"},
@@ -140,7 +140,7 @@ def test_the_tool_answers_as_reacts():
     missed = env.step("search[Ann]")[0]
     assert missed.startswith("Could not find Ann. Similar: ['Ann Reed', 'Old Mill'") and missed.endswith("].")
     assert env.step("lookup[corn]")[0] == "(Result 1 / 1) It grinds corn."               # the last article stays open
-    assert env.step("hello") == ("Invalid action: hello", 0, False) and not env.possible("hello") and env.possible("search[x]")
+    assert env.step("hello") == ("Invalid action: hello", 0, False) and not env.parses("hello") and env.parses("search[x]")
     assert env.step("finish[the Ann Reed]") == ("Episode finished, reward = 1", 1, True)
     assert env.won and not env.truncated and env.metrics == {"f1": 1}
 

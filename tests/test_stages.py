@@ -421,11 +421,27 @@ def test_a_schedule_warms_up_and_ends_at_zero():
 
 def test_every_epoch_is_another_order_of_the_same(student):
     args = train_args("--agent", "x", "--data", "x", "--out", "x", "--epochs", 2, "--batch-size", 4)
-    found = list(train.batches(list(range(10)), args))
+    found = [[s["id"] for s in b] for b in train.batches(samples_of_lengths(range(10)), args)]
     assert [len(b) for b in found] == [4, 4, 2] * 2
     one, two = sum(found[:3], []), sum(found[3:], [])
     assert sorted(one) == sorted(two) == list(range(10)) and one != two
-    assert found == list(train.batches(list(range(10)), args))
+    assert found == [[s["id"] for s in b] for b in train.batches(samples_of_lengths(range(10)), args)]
+
+
+def samples_of_lengths(lengths):
+    return [{"id": i, "tokens": [0] * n} for i, n in enumerate(lengths)]
+
+
+def test_only_instruction_tuning_puts_like_lengths_together(student):
+    """16 samples of two lengths: with --loss lm each update of 4 has one length; with ltc updates stay as they were drawn."""
+    mixed = {}
+    for loss in ("lm", "ltc"):
+        args = train_args("--agent", "x", "--data", "x", "--out", "x", "--epochs", 3, "--batch-size", 4, "--loss", loss)
+        found = list(train.batches(samples_of_lengths([5, 50] * 8), args))
+        mixed[loss] = sum(len({len(s["tokens"]) for s in b}) > 1 for b in found)
+        order = [[s["id"] for s in b] for b in found]
+        assert len(found) == 12 and sorted(sum(order[:4], [])) == list(range(16)) and order[:4] != order[4:8]
+    assert mixed["lm"] == 0 and mixed["ltc"] > 3
 
 
 # -------------------------------------------------------------------------------------------------------------- bad input
