@@ -24,7 +24,7 @@ from typing import Callable
 
 from errors import BadInput
 
-NAMES = ("alfworld", "gsm8k", "hotpotqa")
+NAMES = ("alfworld", "gsm8k", "hotpotqa", "webshop")
 
 
 @dataclass(frozen=True)
