@@ -1,8 +1,9 @@
 """Who can speak: a scripted expert, a model behind a server, and a local one that answers a crowd of conversations at once.
 
-An agent is anything with three methods; patterns know no more of it than this:
+An agent is anything with these; patterns know no more of it than this:
 
     await agent.reply(trajectory, role, source)    speak next in `trajectory`: adds a segment to it and returns the segment
+    agent.unsay(trajectory, n)                     cut it back to its first n segments, as if nothing had been said since
     agent.close(trajectory)                        the conversation is over: forget it
     agent.name                                     what the record calls it
 
@@ -55,18 +56,24 @@ class Expert:
 
     async def reply(self, trajectory, role, source=OWN):
         """Say the thought or the action of the expert's next move (roles "think", "act"), whether it would have acted as was
-        just acted ("judge"), or a similar task with its key ("pose")."""
+        just acted ("judge"), a reason for what was just acted ("reason"), or a similar task with its key ("pose")."""
         start = max(i for i, s in enumerate(trajectory.segments) if s.role == "task")
         acts = [s.text for s in trajectory.segments[start:] if s.role == "act"]
         told = [s.text for s in trajectory.segments[start:] if s.role == "observation"]
         first, careless = trajectory.segments[start].text, self.is_careless(trajectory)
         if role == "pose":
             return trajectory.add(self.world.pose(trajectory.task, first, f"{self.seed} {trajectory.id}", careless), source, role)
+        if role == "reason":
+            return trajectory.add(self.world.reason(first, tuple(zip(acts[:-1], told)), acts[-1]), source, role)
         if role == "judge":
             _, action = self.player(first, tuple(zip(acts[:-1], told)), careless)
             return trajectory.add("yes" if acts[-1].strip() == action else "no", source, role)
         thought, action = self.player(first, tuple(zip(acts, told)), careless)
         return trajectory.add(thought if role == "think" else action, source, role)
+
+    def unsay(self, trajectory, n):
+        """Nothing to forget: the expert reads the record."""
+        del trajectory.segments[n:]
 
     def is_careless(self, trajectory):
         """The episode's lot."""
@@ -81,6 +88,7 @@ class Expert:
 DUTIES = {      # what a chat model is told about a role; the transcript and the role's prompt follow
     "think": "You write the next thought: what is known, what is missing, and what to do next. One or two sentences on one line.",
     "act": "You write the next command or answer in the form asked for above, and nothing else.",
+    "reason": "You explain the last action: write the thought that leads to it, as if it had come first. One or two sentences on one line.",
     "judge": "Was the last answer right? You reply with yes or no first.",
     "pose": "You teach the student whose work you read. Invent one new question of the same kind, with other names and numbers, that "
             "can be answered in the same way. On one line write the question, then the word Answer: and the right answer.",
@@ -153,8 +161,12 @@ class RemoteAgent:
         raise BadInput(f"{self.name}: no answer in {self.tries} tries ({reason[:200]}); what is finished is kept, give the same command "
                        "again when the server is back")
 
-    def close(self, trajectory):
+    def unsay(self, trajectory, n):
         """Nothing to forget: each request has the whole transcript."""
+        del trajectory.segments[n:]
+
+    def close(self, trajectory):
+        """Nothing to forget."""
 
 
 def transcript(trajectory):
@@ -266,6 +278,14 @@ class LocalAgent:
             if segment.source == OTHER:
                 talk.unmeasured.append((segment, len(talk.tokens)))
         talk.tokens += tokens
+
+    def unsay(self, trajectory, n):
+        """Take the conversation back: its cache beyond `fed` is never looked at. The last token is fed again, so that what others say
+        next can be measured from it. Rewards must not have been given since."""
+        del trajectory.segments[n:]
+        talk = self.conversations[id(trajectory)]
+        talk.tokens = [token for segment in trajectory.segments for token in segment.tokens]
+        talk.segments_read, talk.fed = n, min(talk.fed, len(talk.tokens) - 1)
 
     def close(self, trajectory):
         """Give the slot back. What was said last and never read is encoded now, so that the record is whole; another agent's

@@ -280,6 +280,35 @@ def lm_mask(mask, positive, tokens="own", system_weight=1.0):
             for m, good in zip(mask, positive, strict=True)]
 
 
+# ------------------------------------------------------------------------------------------ contrastive weights (A3T §2.2)
+
+def contrast(trajectories, success_at=1.0, fail_reward=-1.0, k_min=2):
+    """(trajectory, weight) of those that the policy gradient with binarised rewards learns from, task by task and round by round.
+
+    A task with K successes and one failure has J = 1/(K+1) [sum_j log p(success j) + fail_reward log p(failure)]: all successes, and
+    the first failure, which is the one that was explored. Only a reward of at least `success_at` is a success. With K < k_min the
+    failure is left out: with K = 1 there is no imitation left in J, only contrast, which is unstable.
+    """
+    groups = {}
+    for t in trajectories:
+        groups.setdefault((t.round, t.task), []).append(t)
+    kept = []
+    for group in groups.values():
+        good = [t for t in group if t.reward >= success_at]
+        bad = [t for t in group if t.reward < success_at][:1] if len(good) >= max(k_min, 1) and fail_reward else []
+        kept += [(t, 1 / (len(good) + 1)) for t in good] + [(t, fail_reward / (len(good) + 1)) for t in bad]
+    return kept
+
+
+def sentences(weighted):
+    """The statistics of A3T's Tables 16 and 17: texts spoken in trajectories of positive and of negative weight, the negative share,
+    and the effective K, how many positive ones stand against a negative one."""
+    count = {sign: sum(s.source != SYSTEM for t, w in weighted if (w > 0) == sign for s in t.segments) for sign in (True, False)}
+    total = count[True] + count[False]
+    return {"positive": count[True], "negative": count[False], "negative_share": count[False] / total if total else 0.0,
+            "effective_k": count[True] / count[False] if count[False] else math.inf}
+
+
 # --------------------------------------------------------------------------------------------------------------- batches
 
 def collate(samples):

@@ -152,7 +152,7 @@ def play(name, args, tasks):
     runs = []
     for run in range(args.runs):
         options = argparse.Namespace(**{**vars(args), "seed": args.seed + run, "round": 0, "pattern": "monologue", "judge": "env",
-                                        "assume_teacher": False})                # no teacher at the test
+                                        "assume_teacher": False, "per_task": 1, "until_success": None})     # no teacher at the test
         agent = explore.make_agent(args.agent, options, os.path.join(args.out, "replies.jsonl"))
         runs.append(asyncio.run(explore.play(tasks, agent, None, options)))
         file = re.sub(r"[^\w.-]+", "_", name)

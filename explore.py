@@ -3,6 +3,7 @@
     python explore.py --agent expert:0.8 --env alfworld --split train --limit 3000 --out runs/demos.jsonl
     python explore.py --agent runs/agent --env alfworld --split train --limit 256 --round 1 --out runs/1.jsonl
     python explore.py --agent runs/agent --env hotpotqa --pattern dialogue --teacher expert --max-steps 8 --out runs/1.jsonl
+    python explore.py --agent runs/agent --pattern actre --annotator expert --failed runs/1.jsonl --per-task 40 --out runs/1c.jsonl
     python explore.py --agent runs/agent --env gsm8k --pattern analogue --teacher http://localhost:8000/v1#gpt --out runs/1.jsonl
 
 Every task of the split is played once; all episodes run at once, as many as the agent has slots. Finished episodes are appended
@@ -17,6 +18,7 @@ A trajectory that the step limit or the context's length cut off is stored with 
 import argparse
 import asyncio
 import os
+import random
 import sys
 
 import buffer
@@ -34,11 +36,17 @@ def parse():
     p.add_argument("--out", required=True, help="the JSONL file to write")
     add_arguments(p)
     p.add_argument("--split", default="train", help="which tasks")
-    p.add_argument("--pattern", choices=["monologue", "dialogue", "analogue"], default="monologue", help="who speaks when")
+    p.add_argument("--pattern", choices=["monologue", "dialogue", "analogue", "actre"], default="monologue", help="who speaks when")
     p.add_argument("--teacher", help="the other agent of a dialogue or analogue: as --agent, e.g. expert or http://HOST:PORT/v1#MODEL")
     p.add_argument("--judge", choices=["env", "teacher"], default="env", help="who rewards the first answer of an analogue (L12)")
     p.add_argument("--assume-teacher", action="store_true",
                    help="+1 for each correction of an analogue's teacher, as the paper; default: the environment judges it (L12)")
+    p.add_argument("--annotator", help="actre: who writes the reasons of sampled actions: as --agent, or none for no reasons")
+    p.add_argument("--p-sample", type=float, default=0.5, help="actre: probability that an action is sampled (A3T: 0.5)")
+    p.add_argument("--failed", nargs="+", help="only the tasks that are failed in these files, and solved in none of them")
+    p.add_argument("--per-task", type=errors.count, default=1, help="episodes a task (A3T: 40 on ALFWorld, at most 20 on WebShop)")
+    p.add_argument("--until-success", type=errors.count, metavar="N",
+                   help="stop a task's episodes at the first success, but not before N episodes (A3T on WebShop: 3)")
     p.add_argument("--round", type=int, default=0, help="number of this exploration, stored in the record")
     p.add_argument("--temperature", type=float, default=1.0, help="of sampling; 0 is greedy")
     p.add_argument("--overwrite", action="store_true", help="replace a finished OUT, and forget an unfinished one")
@@ -82,12 +90,15 @@ def make_agent(name, args, cache, student=True):
                             args.seed, student)
 
 
-def make_teacher(args):
-    """The agent behind --teacher; None for a monologue. Raises BadInput where pattern and teacher do not fit."""
-    if (args.pattern == "monologue") != (args.teacher is None):
-        raise BadInput(f"--pattern {args.pattern}: " + ("a monologue has no --teacher; leave it out, or choose another --pattern"
-                                                       if args.teacher else "give --teacher AGENT, e.g. --teacher expert"))
-    return args.teacher and make_agent(args.teacher, args, f"{args.out}.replies.jsonl", student=False)
+def make_other(args):
+    """The agent behind --teacher or --annotator; None where there is none. Raises BadInput where it does not fit the pattern."""
+    for option, name, patterns_with in (("teacher", args.teacher, ("dialogue", "analogue")), ("annotator", args.annotator, ("actre",))):
+        if name and args.pattern not in patterns_with:
+            raise BadInput(f"--pattern {args.pattern}: it has no --{option}; leave it out, or choose {' or '.join(patterns_with)}")
+        if not name and args.pattern in patterns_with:
+            raise BadInput(f"--pattern {args.pattern}: give --{option} AGENT, e.g. --{option} expert")
+    name = args.teacher or args.annotator
+    return make_agent(name, args, f"{args.out}.replies.jsonl", student=False) if name and name != "none" else None
 
 
 def load_tasks(args):
@@ -97,17 +108,29 @@ def load_tasks(args):
     return envs.tasks(args.env, args.split, args.data, args.limit, args.seed, **({"wiki": args.wiki} if args.wiki else {}))
 
 
-def name_of(task, args):
+def only_failed(tasks, files):
+    """The tasks that some trajectory of these files fails and none solves."""
+    outcomes = {}
+    for t in (t for path in files for t in buffer.read(path)):
+        outcomes[t.task] = outcomes.get(t.task, False) or t.success
+    left = [task for task in tasks if outcomes.get(task.id) is False]
+    if not left:
+        raise BadInput(f"--failed {' '.join(files)}: none of the {len(tasks)} tasks is failed in it; give the same --limit and --seed as "
+                       "there")
+    return left
+
+
+def name_of(task, args, number=0):
     """The id of a task's trajectory; it also seeds its chance."""
-    return f"{args.round}/{args.seed}/{task}"
+    return f"{args.round}/{args.seed}/{task}" + (f"#{number}" if args.per_task > 1 else "")
 
 
-async def episode(task, agent, teacher, args):
-    """Play one task to its end. Returns the trajectory."""
+async def episode(task, agent, teacher, args, number=0):
+    """Play one task to its end, the `number`th time. `teacher`: or annotator. Returns the trajectory."""
     from agent import Overflow
     world, env = envs.module(args.env), task.make(max_steps=args.max_steps)
     trajectory = buffer.Trajectory(
-        id=name_of(task.id, args), task=task.id, env=args.env, split=task.split, kind=task.kind, pattern=args.pattern,
+        id=name_of(task.id, args, number), task=task.id, env=args.env, split=task.split, kind=task.kind, pattern=args.pattern,
         round=args.round, policy=agent.name, teacher=teacher.name if teacher else "", temperature=args.temperature)
     trajectory.add(world.INSTRUCTION, buffer.SYSTEM, "instruction")
     rules = patterns.Rules(args.keep_invalid, args.overflow_reward, args.judge, args.assume_teacher)
@@ -116,6 +139,8 @@ async def episode(task, agent, teacher, args):
             await patterns.monologue(env, agent, trajectory, rules)
         elif args.pattern == "dialogue":
             await patterns.dialogue(env, agent, teacher, trajectory, rules)
+        elif args.pattern == "actre":
+            await patterns.actre(env, agent, teacher, trajectory, random.Random(f"actre {trajectory.id}"), rules, args.p_sample)
         else:
             await patterns.analogue(env, task.make(max_steps=args.max_steps), lambda words: world.analogous(task, env, words),
                                     agent, teacher, trajectory, rules)
@@ -130,24 +155,30 @@ async def episode(task, agent, teacher, args):
     return trajectory
 
 
-async def play(tasks, agent, teacher, args, on_end=lambda trajectory: None):
-    """Play all tasks, at most --slots at once, with a progress bar. Returns the trajectories in the order of the tasks."""
+async def play(tasks, agent, teacher, args, on_end=lambda trajectory: None, done={}):
+    """Play all tasks, --per-task times each, at most --slots at once, with a progress bar. done: task -> trajectories there already.
+    Returns the trajectories in the order of the tasks."""
     from tqdm import tqdm
-    slots, ended, won = asyncio.Semaphore(args.slots), 0, 0
-    bar = tqdm(total=len(tasks), desc=f"explore {agent.name}", unit="ep", dynamic_ncols=True, mininterval=1)
+    slots = asyncio.Semaphore(args.slots)
+    ended = [t for found in done.values() for t in found]
+    bar = tqdm(total=len(tasks) * args.per_task, initial=len(ended), desc=f"explore {agent.name}", unit="ep", dynamic_ncols=True,
+               mininterval=1)
 
     async def one(task):
-        nonlocal ended, won
-        async with slots:
-            trajectory = await episode(task, agent, teacher, args)
-        on_end(trajectory)
-        ended, won = ended + 1, won + trajectory.success
-        bar.set_postfix_str(f"success {won / ended:.0%}", refresh=False)
-        bar.update()
-        return trajectory
+        found = list(done.get(task.id, ()))
+        for number in range(len(found), args.per_task):
+            if args.until_success and len(found) >= args.until_success and any(t.success for t in found):
+                break
+            async with slots:
+                found.append(await episode(task, agent, teacher, args, number))
+            on_end(found[-1])
+            ended.append(found[-1])
+            bar.set_postfix_str(f"success {sum(t.success for t in ended) / len(ended):.0%}", refresh=False)
+            bar.update()
+        return found
 
     with bar:
-        return await asyncio.gather(*map(one, tasks))
+        return [t for found in await asyncio.gather(*map(one, tasks)) for t in found]
 
 
 def explore(args, tasks, agent, teacher=None):
@@ -158,22 +189,20 @@ def explore(args, tasks, agent, teacher=None):
     if os.path.exists(part):
         buffer.cut_torn_line(part)
         if os.path.getsize(part):
-            done = {t.task: t for t in buffer.read(part)}
-            first = next(iter(done.values()))
+            for t in buffer.read(part):
+                done.setdefault(t.task, []).append(t)
+            first = next(iter(done.values()))[0]
             begun = first.policy, first.temperature, first.id, first.pattern, first.teacher
             now = agent.name, args.temperature, name_of(first.task, args), args.pattern, teacher.name if teacher else ""
             if begun != now or not done.keys() <= {t.id for t in tasks}:
                 raise BadInput(f"{part}: begun by another command (agent {first.policy}, round {first.round}); "
                                "give --overwrite to begin anew")
-            print(f"{part}: going on after {len(done)} episodes", file=sys.stderr)
+            print(f"{part}: going on after {sum(map(len, done.values()))} episodes", file=sys.stderr)
     with open(part, "a", encoding="utf-8") as file:
         def keep(trajectory):
             file.write(buffer.to_line(trajectory))
             file.flush()
-        rest = [t for t in tasks if t.id not in done]
-        for trajectory in asyncio.run(play(rest, agent, teacher, args, keep)):
-            done[trajectory.task] = trajectory
-    trajectories = [done[t.id] for t in tasks]
+        trajectories = asyncio.run(play(tasks, agent, teacher, args, keep, done))
     buffer.write(args.out, trajectories)
     os.remove(part)
     return trajectories
@@ -184,8 +213,10 @@ def main():
     if os.path.exists(args.out) and not args.overwrite:
         raise BadInput(f"{args.out}: is there already; give --overwrite or another --out")
     tasks = load_tasks(args)
+    if args.failed:
+        tasks = only_failed(tasks, args.failed)
     os.makedirs(os.path.dirname(args.out) or ".", exist_ok=True)
-    agent, teacher = make_agent(args.agent, args, f"{args.out}.replies.jsonl"), make_teacher(args)
+    agent, teacher = make_agent(args.agent, args, f"{args.out}.replies.jsonl"), make_other(args)
     trajectories = explore(args, tasks, agent, teacher)
     for speaker in (agent, teacher):
         if speaker and speaker.name.startswith("http"):

@@ -1,4 +1,4 @@
-"""Communication patterns: who speaks when, and to whom (LTC §3.1, Algorithms 1-3).
+"""Communication patterns: who speaks when, and to whom (LTC §3.1, Algorithms 1-3; A3T Appendix A).
 
 A pattern is a coroutine that reads like the paper's listing and knows nothing of batches, models or files. It is given an
 environment, the agents and an empty trajectory, and lets them talk until the environment says that it is over. Hundreds run at
@@ -9,15 +9,17 @@ agent can play its own teacher, as it does when it is tested.
     dialogue    the teacher thinks, the agent acts                                      one episode
     analogue    the agent answers; the teacher corrects it; the teacher asks something   three episodes in one record
                 similar; the agent answers that
+    actre       the agent thinks and acts, but now and then chance acts, and the         one episode
+                annotator finds a reason for it
 
 Every text is a segment of its own, with its own speaker and reward (L10). A reward is stored where it was earned: on the
 environment's response after the agent's action, on the teacher's own action after the teacher's (L6 would else move it to a student).
 """
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from buffer import OTHER, OWN, SYSTEM
 
-PROMPTS = {"think": "Thought:", "act": "Action:", "judge": "Is that right?", "pose": "Question:"}
+PROMPTS = {"think": "Thought:", "act": "Action:", "judge": "Is that right?", "pose": "Question:", "reason": "Thought:"}
 
 
 @dataclass(frozen=True)
@@ -98,3 +100,40 @@ async def analogue(env, again, similar, agent, teacher, trajectory, rules=Rules(
             return
         posed.text, posed.role = new.reset(), "task"
     await attempt(new, agent, agent, trajectory, rules)
+
+
+async def actre(env, agent, annotator, trajectory, chance, rules=Rules(), p_sample=0.5):
+    """Compose one trajectory of own and of sampled actions (A3T Appendix A). chance: a random.Random; annotator None: no reasons.
+
+    With probability `p_sample`, and always after three impossible actions in a row, the agent's move is unsaid, and another action is
+    drawn from the admissible ones. The annotator is asked for its reason *after* it is known; the record has the reason *before* it,
+    so that it reads like any other thought. Both get mask 2: that is how sampled steps are marked.
+    """
+    trajectory.add(env.reset(), SYSTEM, "task")
+    impossible, done = 0, False
+    while not done:
+        said = len(trajectory.segments)
+        await ask(agent, trajectory, "think")
+        action = (await ask(agent, trajectory, "act")).text.strip()
+        others = [other for other in env.admissible if other != action]
+        if (chance.random() < p_sample or impossible >= 3) and others:
+            agent.unsay(trajectory, said)
+            action, impossible = chance.choice(others), 0
+            reason = await reason_for(action, annotator, trajectory) if annotator else ""
+            for role, text in (("think", reason), ("act", action)):
+                trajectory.add(PROMPTS[role], SYSTEM, "prompt")
+                trajectory.add(text, OTHER, role)
+        else:
+            impossible = 0 if action in env.admissible else impossible + 1
+        observation, reward, done = env.step(action)
+        trajectory.add(observation, SYSTEM, "observation", reward + rules.overflow_reward * env.truncated)
+
+
+async def reason_for(action, annotator, trajectory):
+    """Ask why: the history, the action, then the prompt of a thought. Nothing of it enters the record."""
+    scratch = replace(trajectory, segments=list(trajectory.segments))
+    scratch.add(PROMPTS["act"], SYSTEM, "prompt")
+    scratch.add(action, SYSTEM, "act")
+    reason = await ask(annotator, scratch, "reason", OTHER)
+    annotator.close(scratch)
+    return reason.text

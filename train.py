@@ -1,11 +1,16 @@
-"""Stage 2: learn from trajectories (LTC §3.2, A.4).
+"""Stage 2: learn from trajectories (LTC §3.2, A.4; A3T §2.2).
 
     python train.py --loss lm --agent tiny --data runs/demos.jsonl --epochs 5 --lr 2e-3 --schedule cosine --out runs/it
     python train.py --loss ltc --agent runs/it --data runs/1.jsonl --lr 3e-4 --out runs/ltc-1
+    python train.py --loss contrast --agent tiny --data runs/0.jsonl runs/1.jsonl runs/1c.jsonl --average 3 --out runs/a3t-1
 
 `--loss lm` is instruction tuning: cross-entropy on the positive trajectories of some agent. `--loss ltc` is the paper's sum,
 
     L_total = L_LM + beta (L_policy + lambda L_value + L_entropy)                                            (LTC A.4)
+
+`--loss contrast` is A3T's policy gradient with binarised rewards, task by task (K successes, one failure):
+
+    J = 1/(K+1) [ sum_j log p(success j) + R_fail log p(failure) ],  R_fail = -1                             (A3T §2.2)
 
 Each term is one short function below, over the n tokens that some term weights; only those go through the output layer. Every
 denominator is a sum over the whole update, so that cutting an update into micro-batches changes nothing (L16).
@@ -20,6 +25,7 @@ with the same weights. One JSON line a step in metrics.jsonl.
 import argparse
 import json
 import math
+import operator
 import os
 import random
 import shutil
@@ -36,7 +42,8 @@ def parse():
     p.add_argument("--agent", required=True, help="where to start: tiny (from scratch), a checkpoint directory or a hub name")
     p.add_argument("--data", nargs="+", required=True, help="trajectory files, oldest first: the replay buffer")
     p.add_argument("--out", required=True, help="folder of the new checkpoint")
-    p.add_argument("--loss", choices=["lm", "ltc"], default="ltc", help="lm: instruction tuning; ltc: all four terms")
+    p.add_argument("--loss", choices=["lm", "ltc", "contrast"], default="ltc",
+                   help="lm: instruction tuning; ltc: all four terms; contrast: successes against a failure")
     p.add_argument("--replay", choices=["recent", "uniform"], default="recent", help="which of the buffer to train on (L18)")
     p.add_argument("--n-train", type=errors.count, help="how many of it (LTC's program on ALFWorld: 1024); default all")
     p.add_argument("--epochs", type=errors.count, default=1, help="passes (LTC: 1 a round, 3 of instruction tuning)")
@@ -66,6 +73,11 @@ def parse():
     p.add_argument("--teacher-logprob", choices=["student", "one"], default="student",
                    help="log pi_old of another agent's tokens: the student's own, or 1.0 as LTC's program (L7)")
     p.add_argument("--normalise-advantages", action="store_true", help="to mean 0 and deviation 1 over all spoken tokens")
+    p.add_argument("--success-at", type=float, default=1.0, help="contrast: the least reward of a success (A3T: 1)")
+    p.add_argument("--fail-reward", type=float, default=-1.0, help="contrast: R of a failure (A3T: -1); 0: imitate only")
+    p.add_argument("--k-min", type=int, default=2, help="contrast: fewer successes than this, and the failure is left out (A3T: 2)")
+    p.add_argument("--neg-floor", type=float, default=-math.inf, help="contrast: no push below this log-probability of a token")
+    p.add_argument("--average", type=errors.count, help="average the weights after each of the last N epochs (A3T: 3)")
     p.add_argument("--value-layer", type=int, help="layer the value is read from: -2 paper, -1 program (L15)")
     p.add_argument("--lora-rank", type=int, default=0, help="train a LoRA adapter (LTC: 16); 0: all weights")
     p.add_argument("--lora-alpha", type=int, default=16, help="LTC: 16")
@@ -123,9 +135,25 @@ def total_loss(lm, policy, value, entropy, beta, value_weight, beta_on="rl"):
     return lm + beta * reinforce if beta_on == "rl" else beta * lm + reinforce
 
 
+def contrast_loss(logp, weight, total, floor=-math.inf):
+    """- weighted mean of log p: weight 1/(K+1) on all tokens of a success, R_fail/(K+1) on those of the failure (A3T §2.2).
+
+    K > 1 does not bound it: -log p of a failure grows for ever. Tokens of a failure below `floor` are let alone.
+    """
+    weight = torch.where((weight < 0) & (logp < floor), 0.0, weight)
+    return -(weight * logp).sum() / total
+
+
 def losses(logits, values, b, totals, args):
     """The four terms of a micro-batch and what a reader wants to see beside them. b: the batch's fields at the n kept tokens."""
     logp = torch.log_softmax(logits, -1).gather(-1, b["tokens"][:, None]).squeeze(-1)
+    if args.loss == "contrast":
+        terms = {"contrast": contrast_loss(logp, b["lm"], totals["lm"], args.neg_floor)}
+        with torch.no_grad():
+            good, bad = logp[b["lm"] > 0], logp[b["lm"] < 0]
+            terms["positive"], terms["negative"] = good.sum() / totals["positive"], bad.sum() / totals["negative"]
+            terms["min_negative"] = bad.min() if len(bad) else torch.zeros(())
+        return terms["contrast"], terms
     terms = {"lm": lm_loss(logp, b["lm"], totals["lm"])}
     if args.loss == "lm":
         return terms["lm"], terms
@@ -149,6 +177,12 @@ def load_samples(args, tokenizer):
     """The trajectories to learn from, as samples for `buffer.collate`. Trajectories without any weighted token are left out."""
     trajectories = buffer.replay([t for path in args.data for t in buffer.read(path)], args.n_train, args.replay, args.seed)
     end = tokenizer.encode("\n", add_special_tokens=False) or [tokenizer.eos_token_id]
+    weights = None
+    if args.loss == "contrast":
+        weighted = buffer.contrast(trajectories, args.success_at, args.fail_reward, args.k_min)
+        trajectories, weights = [t for t, _ in weighted], {id(t): w for t, w in weighted}
+        print("sentences: {positive:,} positive, {negative:,} negative ({negative_share:.1%}), effective K {effective_k:.1f}".format(
+            **buffer.sentences(weighted)), file=sys.stderr)
     samples, known = [], {}                     # the same texts come again and again: encode each once
     for t in trajectories:
         if not agent.check_tokens(tokenizer, t):
@@ -159,7 +193,7 @@ def load_samples(args, tokenizer):
                 key = segment.role == "prompt", segment.text
                 segment.tokens = known[key] = known.get(key) or agent.encode(tokenizer, end, segment)
         try:
-            samples.append(make_sample(t, args))
+            samples.append(make_sample(t, args, weights and weights[id(t)]))
         except ValueError as error:
             raise BadInput(f"{', '.join(args.data)}: trajectory {t.id}: {error}") from None
     kept = [s for s in samples if any(s["lm"][1:]) or any(s["policy"][1:])]
@@ -172,10 +206,13 @@ def load_samples(args, tokenizer):
     return kept
 
 
-def make_sample(trajectory, args):
-    """One trajectory as equally long lists: tokens, logprobs, advantage, target, and the weights of the terms."""
+def make_sample(trajectory, args, weight=None):
+    """One trajectory as equally long lists: tokens, logprobs, advantage, target, and the weights of the terms. weight: of all its
+    spoken tokens, for --loss contrast."""
     flat = buffer.flatten(trajectory, args.max_length)
     n, mask = len(flat["tokens"]), flat["mask"]
+    if args.loss == "contrast":
+        return {"tokens": flat["tokens"], "lm": [weight * w for w in buffer.policy_mask(mask)], "policy": [0.0] * n, "value": [0.0] * n}
     sample = {"tokens": flat["tokens"], "lm": buffer.lm_mask(mask, buffer.positive_tokens(flat["rewards"], args.credit), args.lm_tokens,
                                                             args.lm_system_weight)}
     if args.loss == "lm":
@@ -211,16 +248,19 @@ def explained_variance(samples):
 
 def update(policy, optimizer, samples, args, device):
     """One optimiser step on `samples`. Returns its metrics. Raises BadInput when the loss is not finite: nothing is changed."""
-    totals = {name: max(sum(sum(s[name][1:]) for s in samples), 1e-8) for name in ("lm", "policy", "value")}
+    totals = {name: max(sum(sum(map(abs, s[name][1:])) for s in samples), 1e-8) for name in ("lm", "policy", "value")}
+    for name, sign in (("positive", 1), ("negative", -1)):                      # tokens of successes and of failures, to log means
+        totals[name] = max(sum(sign * w > 0 for s in samples for w in s["lm"][1:]), 1)
     metrics = {}
     for group in buffer.by_length(samples, -(-len(samples) // args.micro_batch)):
         batch = {name: x.to(device) for name, x in buffer.collate(group).items()}
-        keep = (batch["lm"] > 0) | (batch["policy"] > 0)                                       # [B, T]
+        keep = (batch["lm"] != 0) | (batch["policy"] > 0)                                      # [B, T]
         logits, values = policy(batch["tokens"], keep)                                         # [n, V], [n]
         loss, terms = losses(logits, values, {name: x[keep] for name, x in batch.items()}, totals, args)
         loss.backward()
         for name, x in {"loss": loss, **terms}.items():
-            metrics[name] = max(metrics.get(name, 0), x.item()) if name == "ratio_error" else metrics.get(name, 0) + x.item()
+            join = {"ratio_error": max, "min_negative": min}.get(name, operator.add)
+            metrics[name] = join(metrics.get(name, 0), x.item())
     trained = [p for p in policy.parameters() if p.requires_grad]
     metrics["grad_norm"] = torch.nn.utils.clip_grad_norm_(trained, args.max_grad_norm).item()
     if not (math.isfinite(metrics["loss"]) and math.isfinite(metrics["grad_norm"])):
@@ -270,9 +310,11 @@ def train(policy, tokenizer, samples, args, part, step=0):
         saved = torch.load(os.path.join(part, "optimizer.pt"), weights_only=True)
         optimizer.load_state_dict(saved["optimizer"])
         torch.set_rng_state(saved["random"])
+    average = saved["average"] if step else {}
+    epoch_steps = -(-len(samples) // args.batch_size)
     steps = args.epochs * -(-len(samples) // args.batch_size)
     constant = {"explained_variance": explained_variance(samples)} if args.loss == "ltc" else {}
-    policy.train(args.loss == "lm")         # with dropout the first update's ratio would not be 1
+    policy.train(args.loss != "ltc")        # with dropout the first update's ratio would not be 1
     bar = tqdm(total=steps, initial=step, desc="train", dynamic_ncols=True, mininterval=1)
     with open(f"{part}.metrics", "a", encoding="utf-8") as log, bar:
         for number, batch in enumerate(batches(samples, args)):
@@ -287,9 +329,24 @@ def train(policy, tokenizer, samples, args, part, step=0):
                                   "tokens_per_s": round(speed), "peak_memory_mb": peak_memory()}) + "\n")
             bar.set_postfix_str(f"loss {metrics['loss']:.3f} {speed:,.0f} tok/s", refresh=False)
             bar.update()
+            if args.average and (number + 1) % epoch_steps == 0 and number + 1 > (args.epochs - args.average) * epoch_steps:
+                add_to_average(average, policy)
             if (number + 1) % args.save_every == 0 and number + 1 < steps:
                 log.flush()
-                checkpoint(policy, tokenizer, optimizer, args, part, number + 1)
+                checkpoint(policy, tokenizer, optimizer, args, part, number + 1, average)
+    if average:
+        with torch.no_grad():
+            for name, p in policy.named_parameters():
+                if p.requires_grad:
+                    p.copy_(average[name] / average["count"])
+
+
+def add_to_average(average, policy):
+    """Add the trained parameters to a running sum: LoRA's A and B each on their own (their product is not averaged; A3T §3)."""
+    average["count"] = average.get("count", torch.zeros(())) + 1
+    for name, p in policy.named_parameters():
+        if p.requires_grad:
+            average[name] = average.get(name, torch.zeros_like(p)) + p.detach()
 
 
 def peak_memory():
@@ -305,12 +362,12 @@ def state_of(args, step):
     return {"step": step, "args": {k: v for k, v in vars(args).items() if k not in ("overwrite", "threads", "save_every")}}
 
 
-def checkpoint(policy, tokenizer, optimizer, args, part, step):
+def checkpoint(policy, tokenizer, optimizer, args, part, step, average):
     """Replace the folder `part` by the present state; at no moment is there none that is whole."""
     new = f"{part}.new"
     shutil.rmtree(new, ignore_errors=True)
     os.makedirs(new)
-    torch.save({"optimizer": optimizer.state_dict(), "random": torch.get_rng_state()}, os.path.join(new, "optimizer.pt"))
+    torch.save({"optimizer": optimizer.state_dict(), "random": torch.get_rng_state(), "average": average}, os.path.join(new, "optimizer.pt"))
     agent.save(policy, tokenizer, new, state_of(args, step))
     shutil.rmtree(part, ignore_errors=True)
     os.rename(new, part)

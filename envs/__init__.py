@@ -12,6 +12,7 @@ A module offers
     tasks(split, data, limit, seed)             the problems, and TEST, the name of the split to evaluate on
     expert(first, steps, careless)              the scripted player: the next (thought, action) from what was seen so far
     pose(task, first, chance, careless)         the scripted teacher's similar problem, "question Answer: key" (questions only)
+    reason(first, steps, action)                the scripted annotator's thought before any action (where actions can be listed)
     analogous(task, env, words)                 the environment of a similar problem: the one that such words pose (None if they
                                                 pose none), or, where words cannot (games), one of its own
     INSTRUCTION                                 the prompt for a language model

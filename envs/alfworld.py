@@ -227,6 +227,30 @@ def deliver(memory, verb, ends, careless):
     return reach(memory, ends[0], f"I have {item} .", act, " to put it there")
 
 
+def reason(first, steps, action):
+    """A thought that leads to any action, in the expert's words: what it is looking for or holding, and what comes next."""
+    memory, task = remember(first, steps), SENTENCE.search(first)
+    target, lamp = task["lit"] or task["thing"], task["lamp"]
+    verb = {"hot": "heat"}.get(task["state"], task["state"])
+    seen = [name for name in memory.seen if kind_of(name) == target]
+    why = f"I have {memory.held} ." if memory.held else f"I need to find a {target} ."
+    words = action.split()
+    command, thing, place = words[0], " ".join(words[1:3]), " ".join(words[-2:])
+    if command == "go":
+        if memory.held and lamp and lamp in map(kind_of, (name for name, at in memory.seen.items() if at == place)):
+            return f"{why} Next I go to {place} to use the {lamp} ."
+        if memory.held and verb in TOOLS and kind_of(place) == TOOLS[verb][0] and (verb, memory.held) not in memory.treated:
+            return f"{why} Next I go to {place} to {verb} it ."
+        if memory.held:
+            return f"{why} Next I go to {place} to put it there ."
+        if here := [name for name in seen if memory.seen[name] == place]:
+            return f"I need a {target} and saw {here[0]} . Next I go to {place} ."
+        return f"{why} Next I look at {place} ."
+    return {"open": f"{why} Now I open {thing} .", "examine": f"{why} Next I look at {thing} .", "use": f"{why} Now I use {thing} .",
+            "take": f"I see {thing} . Now I take it from {place} .", "move": f"{why} Now I put it in {place} ."}.get(
+        command, f"{why} Now I {command} it with {place} ." if command in TOOLS else f"{why} Next I look around .")
+
+
 # ---------------------------------------------------------------- words, for prompts and tokenizers
 
 INSTRUCTION = """You live in a house and do one household task. Each turn, first write a thought: what you look for or hold, \

@@ -447,6 +447,20 @@ def choose(page, clicks, quality, thing, upper, careless):
     return "Nothing fits. I turn the page.", "click[next >]"
 
 
+def reason(first, steps, action):
+    """A thought that leads to any action, in the expert's words."""
+    name, page = action.partition("[")[2].removesuffix("]"), steps[-1][1] if steps else first
+    if action.startswith("search["):
+        return f"I search for {name}."
+    if name.startswith("b0 "):
+        price = next((price for asin, _, price in LISTED.findall(page) if asin.lower() == name), "")
+        return f"I look at {name.upper()} for ${price}."
+    wish = WISH.search(first)
+    return {"next >": "Nothing fits. I turn the page.", "< prev": "I go back.", "back to search": "I go back.", "features":
+            f"Is it {wish[1]}? I read the features.", "description": "I read the description.", "reviews": "I read the reviews.",
+            "buy now": "All is right. I buy it."}.get(name, f"I choose {name}.")
+
+
 def analogous(task, env, words):
     """Another wish in the built-in shop, whatever a teacher says."""
     return built_in_tasks("train", 1, f"analogue {task.id}")[0].make(env.max_steps)

@@ -72,7 +72,7 @@ def timed(agent_, tasks, slots, args):
     """(episodes/s, sampled tokens/s) of one exploration."""
     before, started = agent_.tokens_sampled, time.perf_counter()
     options = argparse.Namespace(**{**vars(args), "slots": slots, "round": 0, "temperature": 1.0, "pattern": "monologue", "judge": "env",
-                                    "assume_teacher": False})
+                                    "assume_teacher": False, "per_task": 1, "until_success": None})
     asyncio.run(explore.play(tasks, agent_, None, options))
     seconds = time.perf_counter() - started
     return len(tasks) / seconds, (agent_.tokens_sampled - before) / seconds
