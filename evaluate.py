@@ -18,7 +18,6 @@ import sys
 import time
 
 import buffer
-import envs
 import errors
 import explore
 from errors import BadInput

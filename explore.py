@@ -155,11 +155,11 @@ async def episode(task, agent, teacher, args, number=0):
     return trajectory
 
 
-async def play(tasks, agent, teacher, args, on_end=lambda trajectory: None, done={}):
+async def play(tasks, agent, teacher, args, on_end=lambda trajectory: None, done=None):
     """Play all tasks, --per-task times each, at most --slots at once, with a progress bar. done: task -> trajectories there already.
     Returns the trajectories in the order of the tasks."""
     from tqdm import tqdm
-    slots = asyncio.Semaphore(args.slots)
+    slots, done = asyncio.Semaphore(args.slots), done or {}
     ended = [t for found in done.values() for t in found]
     bar = tqdm(total=len(tasks) * args.per_task, initial=len(ended), desc=f"explore {agent.name}", unit="ep", dynamic_ncols=True,
                mininterval=1)

@@ -367,7 +367,8 @@ def checkpoint(policy, tokenizer, optimizer, args, part, step, average):
     new = f"{part}.new"
     shutil.rmtree(new, ignore_errors=True)
     os.makedirs(new)
-    torch.save({"optimizer": optimizer.state_dict(), "random": torch.get_rng_state(), "average": average}, os.path.join(new, "optimizer.pt"))
+    state = {"optimizer": optimizer.state_dict(), "random": torch.get_rng_state(), "average": average}
+    torch.save(state, os.path.join(new, "optimizer.pt"))
     agent.save(policy, tokenizer, new, state_of(args, step))
     shutil.rmtree(part, ignore_errors=True)
     os.rename(new, part)

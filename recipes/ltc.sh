@@ -10,16 +10,16 @@
 # 256 new environments, batch 32, lr 2e-4, replies of 128 tokens, 32 steps.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-SEED=${SEED:-0} OUT=${OUT:-runs/ltc} ITERATIONS=${ITERATIONS:-6} SHOW=${SHOW:-0}
+SEED=${SEED:-0} OUT=${OUT:-runs/ltc} ITERATIONS=${ITERATIONS:-5} SHOW=${SHOW:-0}
 world="--env alfworld --max-steps 20 --max-length 512"
 tuning="--loss lm --batch-size 8 --lr 3e-3 --schedule cosine --lm-tokens all-positive --lm-system-weight 0.5"
-learning="--loss ltc --epochs 2 --batch-size 16 --lr 4e-4 --value-lr 1e-2 --normalise-advantages"
+learning="--loss ltc --epochs 2 --batch-size 16 --lr 6e-4 --schedule cosine --value-lr 1e-2 --normalise-advantages"
 run() { [ -e "$1" ] || "${@:2}" --out "$1"; }        # run OUTPUT COMMAND...: unless the output is there
 started=$SECONDS
 mkdir -p "$OUT"
 
 # The teacher is the scripted expert, but in 90% of its episodes it never opens anything. Only its successes teach.
-run "$OUT/demos.jsonl" python explore.py --agent expert:0.9 --env alfworld --max-steps 20 --limit 6000 --seed "$SEED"
+run "$OUT/demos.jsonl" python explore.py --agent expert:0.9 --env alfworld --max-steps 20 --limit 10000 --seed "$SEED"
 run "$OUT/tuned" python train.py --agent tiny --width 96 --layers 2 --heads 6 --data "$OUT/demos.jsonl" --epochs 4 $tuning --seed "$SEED"
 
 iterate() {                                          # iterate NAME FLAGS...: LTC's loop (Algorithm 4), one arm
@@ -39,7 +39,7 @@ if [ -n "${ABLATION:-}" ]; then
     agents+=("LM loss only=$OUT/lm-$ITERATIONS" "lm 0=$OUT/tuned")
     iterate lm --beta 0                              # communication data, but only successes are imitated
     # The fair rival: about the wall-clock of the iterations spent on instruction tuning, with twice the demonstrations.
-    run "$OUT/more.jsonl" python explore.py --agent expert:0.9 --env alfworld --max-steps 20 --limit 6000 --seed "$((SEED + 500))"
+    run "$OUT/more.jsonl" python explore.py --agent expert:0.9 --env alfworld --max-steps 20 --limit 10000 --seed "$((SEED + 500))"
     run "$OUT/more" python train.py --agent "$OUT/tuned" --data "$OUT/demos.jsonl" "$OUT/more.jsonl" --epochs 4 $tuning --seed "$SEED"
     agents+=("more instruction tuning=$OUT/more")
 fi

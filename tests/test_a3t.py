@@ -249,8 +249,8 @@ def test_composing_for_failed_tasks(rounds):
 def test_composing_goes_on_where_it_was(rounds, student, tmp_path):
     lines = rounds[1].read_text().splitlines(keepends=True)
     (tmp_path / "c.jsonl.part").write_text("".join(lines[:4]) + lines[6])
-    run_explore("--agent", student, "--limit", 4, "--max-steps", 4, "--max-tokens", 6, "--slots", 3, "--round", 1, "--keep-invalid", "--pattern", "actre",
-                "--annotator", "expert", "--failed", rounds[0], "--per-task", 3, "--out", tmp_path / "c.jsonl")
+    run_explore("--agent", student, "--limit", 4, "--max-steps", 4, "--max-tokens", 6, "--slots", 3, "--round", 1, "--keep-invalid",
+                "--pattern", "actre", "--annotator", "expert", "--failed", rounds[0], "--per-task", 3, "--out", tmp_path / "c.jsonl")
     def texts(path):
         return [(t.id, [s.text for s in t.segments]) for t in buffer.read(path)]
     assert texts(tmp_path / "c.jsonl") == texts(rounds[1])
@@ -259,7 +259,8 @@ def test_composing_goes_on_where_it_was(rounds, student, tmp_path):
 @pytest.mark.parametrize("first, wanted", [(1, 1), (2, 2), (5, 3)])
 def test_until_success(tmp_path, first, wanted):
     """The expert always wins: one episode, or as many as are forced, or all there are."""
-    run_explore("--agent", "expert", "--limit", 2, "--max-steps", 30, "--per-task", 3, "--until-success", first, "--out", tmp_path / "x.jsonl")
+    run_explore("--agent", "expert", "--limit", 2, "--max-steps", 30, "--per-task", 3, "--until-success", first,
+                "--out", tmp_path / "x.jsonl")
     assert len(buffer.read(tmp_path / "x.jsonl")) == 2 * wanted
 
 

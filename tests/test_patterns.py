@@ -37,7 +37,10 @@ def spoken(trajectory):
     return [(s.role, s.source, s.text, s.reward) for s in trajectory.segments if s.role != "prompt"]
 
 
-def dialogue(action, rules=patterns.Rules()):
+RULES = patterns.Rules()
+
+
+def dialogue(action, rules=RULES):
     trajectory = buffer.Trajectory(id="a", task="a")
     student, teacher = Scripted("student", act=[action]), Scripted("teacher", think=["it is 3"])
     asyncio.run(patterns.dialogue(quiz(3), student, teacher, trajectory, rules))

@@ -213,7 +213,7 @@ def test_an_analogous_question_in_the_same_world():
         first = env.reset()
         new = hotpotqa.analogous(task, env, hotpotqa.pose(task.id, first, "chance"))
         assert new.wiki is env.wiki and new.max_steps == 8
-        assert played(type(task)("x", task.kind, "train", lambda max_steps: new), hotpotqa)[0].won
+        assert played(type(task)("x", task.kind, "train", lambda max_steps, new=new: new), hotpotqa)[0].won
     assert hotpotqa.analogous(task, env, hotpotqa.pose(task.id, first, "chance", careless=True)).answer == "unknown"
     assert hotpotqa.analogous(task, env, "Who? Answer:") is hotpotqa.analogous(task, env, "Who?") is None
 

@@ -32,7 +32,8 @@ class Server:
                     return
                 if fault == "slow":
                     time.sleep(0.6)
-                good = {"choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": say(body["messages"])}}],
+                message = {"role": "assistant", "content": say(body["messages"])}
+                good = {"choices": [{"index": 0, "finish_reason": "stop", "message": message}],
                         "usage": {"prompt_tokens": 10, "completion_tokens": 3, "total_tokens": 13}, "id": "1", "created": 1, "model": "m"}
                 broken = {"broken": b'{"choices": [', "empty": b'{"choices": []}', "strange": b"[1, 2]",
                           "silent": json.dumps({**good, "choices": [{**good["choices"][0], "message": {"role": "assistant"}}]}).encode()}
@@ -105,7 +106,8 @@ def test_a_passing_fault_is_tried_again(serve, tmp_path, fault):
     assert talk(remote(server, tmp_path)).text == "I would look." and len(server.asked) == 3
 
 
-@pytest.mark.parametrize("fault, reason", [("slow", "Timeout"), ("cut", "Error"), ("broken", "JSON"), (500, "status 500"), (429, "status 429")])
+@pytest.mark.parametrize("fault, reason", [
+    ("slow", "Timeout"), ("cut", "Error"), ("broken", "JSON"), (500, "status 500"), (429, "status 429")])
 def test_the_last_try_ends_in_one_line(serve, tmp_path, fault, reason):
     server = serve(faults=[fault] * 9)
     with pytest.raises(BadInput, match=r"http://127.0.0.1:\d+/v1#teacher-1: no answer in 2 tries \(.*" + reason) as error:

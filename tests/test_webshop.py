@@ -216,7 +216,8 @@ def test_goals_by_people_and_the_splits(tmp_path):
 
 
 @pytest.mark.parametrize("content, message", [
-    ("[{", "no JSON"), ('[{"asin": "B0A"}]', "product 1 is broken"), (json.dumps([ITEM, {**ITEM, "asin": "B0B", "pricing": "$x"}]), "product 2"),
+    ("[{", "no JSON"), ('[{"asin": "B0A"}]', "product 1 is broken"),
+    (json.dumps([ITEM, {**ITEM, "asin": "B0B", "pricing": "$x"}]), "product 2"),
     ('["x"]', "product 1 is broken"), (json.dumps([{**ITEM, "customization_options": {"Color": [{}]}}]), "product 1 is broken")])
 def test_broken_product_files(tmp_path, content, message):
     write(tmp_path)
