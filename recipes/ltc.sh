@@ -40,7 +40,7 @@ if [ -n "${ABLATION:-}" ]; then
     iterate lm --beta 0                              # communication data, but only successes are imitated
     # The fair rival: about the wall-clock of the iterations spent on instruction tuning, with twice the demonstrations.
     run "$OUT/more.jsonl" python explore.py --agent expert:0.9 --env alfworld --max-steps 20 --limit 10000 --seed "$((SEED + 500))"
-    run "$OUT/more" python train.py --agent "$OUT/tuned" --data "$OUT/demos.jsonl" "$OUT/more.jsonl" --epochs 4 $tuning --seed "$SEED"
+    run "$OUT/more" python train.py --agent "$OUT/tuned" --data "$OUT/demos.jsonl" "$OUT/more.jsonl" --epochs 2 $tuning --seed "$SEED"
     agents+=("more instruction tuning=$OUT/more")
 fi
 python evaluate.py --agent "${agents[@]}" $world --split valid_unseen --limit 201 --seed "$((SEED + 100))" --plot "$OUT/curve.png" \
