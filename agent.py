@@ -27,11 +27,12 @@ import json
 import os
 import random
 import re
+import urllib.parse
 
 import torch
 from torch import nn
 
-from buffer import OTHER, OWN, SYSTEM, cut_torn_line
+from buffer import OTHER, OWN, cut_torn_line
 from errors import BadInput
 
 PAD, END, UNKNOWN = "<pad>", "<end>", "<unk>"
@@ -108,8 +109,14 @@ class RemoteAgent:
         self.name, self.instruction = name, instruction
         self.max_tokens, self.temperature, self.tries, self.pause = max_tokens, temperature, tries, pause
         address, _, self.model = name.partition("#")
-        key = os.environ.get("PARLEY_API_KEY") or "none"
-        self.client = AsyncInferenceClient(base_url=address, api_key=key, timeout=timeout)
+        self.key = os.environ.get("PARLEY_API_KEY", "").strip() or "none"
+        if not self.key.isprintable():
+            raise BadInput("PARLEY_API_KEY: it has a line break or another control character in it; set it again")
+        try:
+            urllib.parse.urlsplit(address).port
+        except ValueError as error:
+            raise BadInput(f"{name}: no address ({error}); write http://HOST:PORT/v1#MODEL") from None
+        self.client = AsyncInferenceClient(base_url=address, api_key=self.key, timeout=timeout)
         self.cache, self.asked, self.tokens = cache, 0, {"prompt": 0, "reply": 0}
         self.known = {}
         if os.path.exists(cache):
@@ -150,12 +157,13 @@ class RemoteAgent:
             except HfHubHTTPError as error:
                 code, reason = error.response.status_code, f"status {error.response.status_code}"
                 if code != 429 and code < 500:
-                    raise BadInput(f"{self.name}: the server refuses ({reason}: {error.response.text[:200]}); look at the address, the "
+                    said = " ".join(error.response.text.split())[:200]
+                    raise BadInput(f"{self.name}: the server refuses ({reason}: {said}); look at the address, the "
                                    "model's name after # and PARLEY_API_KEY") from None
             except OfflineModeIsEnabled:
                 raise BadInput(f"{self.name}: the environment variable HF_HUB_OFFLINE forbids the client to ask; unset it") from None
             except (InferenceTimeoutError, httpx2.HTTPError, ValueError, TypeError, AttributeError, LookupError) as error:
-                reason = f"{type(error).__name__}: {error}"
+                reason = " ".join(f"{type(error).__name__}: {error}".split()).replace(self.key, "...")
             if attempt < self.tries:
                 await asyncio.sleep(self.pause * 2 ** (attempt - 1))
         raise BadInput(f"{self.name}: no answer in {self.tries} tries ({reason[:200]}); what is finished is kept, give the same command "
@@ -288,13 +296,11 @@ class LocalAgent:
         talk.segments_read, talk.fed = n, min(talk.fed, len(talk.tokens) - 1)
 
     def close(self, trajectory):
-        """Give the slot back. What was said last and never read is encoded now, so that the record is whole; another agent's
-        words that were never read have no log-probability, so nothing can be learnt from them: they become system text."""
+        """Give the slot back. What was said last and never read is encoded now, so that the record is whole. Words of another agent
+        that were never read have no log-probability: --loss ltc cannot learn from them."""
         for segment in trajectory.segments if self.student else ():
             if segment.tokens is None:
                 segment.tokens = encode(self.tokenizer, self.end, segment)
-            if segment.source == OTHER and segment.logprobs is None:
-                segment.source = SYSTEM
         if talk := self.conversations.pop(id(trajectory), None):
             self.free.append(talk.slot)
 
@@ -531,7 +537,10 @@ def load(name, value_layer=None):
     if len(tokenizer) > model.get_input_embeddings().weight.shape[0]:
         raise BadInput(f"--agent {name}: its tokenizer has {len(tokenizer)} tokens, its model "
                        f"{model.get_input_embeddings().weight.shape[0]}; they belong to different checkpoints")
-    policy = Policy(model.to("cuda" if cuda else "cpu"), value_layer or state.get("value_layer", -2))
+    try:
+        policy = Policy(model.to("cuda" if cuda else "cpu"), state.get("value_layer", -2) if value_layer is None else value_layer)
+    except AttributeError as error:
+        raise BadInput(f"--agent {name}: a {type(model).__name__} is not built like a Llama ({error}); choose another model") from None
     head = os.path.join(name, "value_head.safetensors")
     if os.path.exists(head):
         from safetensors.torch import load_file

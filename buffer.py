@@ -157,9 +157,9 @@ def flatten(trajectory, max_length=None):
     """The five sequences as a dict of lists of one length, and `recorded`: whether every spoken token has a log-probability and
     every own one a value.
 
-    A longer trajectory is cut at `max_length`, and the rewards cut away move to the last own token that is left (L14:
-    otherwise a long failure would look neutral). Segments without tokens (empty text) hand their reward to the token before.
-    Raises ValueError when a segment's tokens are missing or nothing trainable is left.
+    A longer trajectory is cut at `max_length`, and the reward of the session that is cut moves to the last own token that is left
+    of it (L14: otherwise a long failure would look neutral). Segments without tokens (empty text) hand their reward to the token before.
+    Raises ValueError when a segment's tokens are missing.
     """
     flat = {"tokens": [], "mask": [], "values": [], "logprobs": [], "rewards": []}
     recorded = True
@@ -177,14 +177,11 @@ def flatten(trajectory, max_length=None):
             flat["rewards"][-1] += s.reward
     if max_length is not None and len(flat["tokens"]) > max_length:
         rewards = effective_rewards(flat["mask"], flat["rewards"])
-        lost = sum(rewards[max_length:])
+        lost = next((r for r in rewards[max_length:] if r), 0.0)
         flat = {name: values[:max_length] for name, values in flat.items()}
         flat["rewards"] = rewards[:max_length]
-        if OWN in flat["mask"]:
-            flat["rewards"][last_own(flat["mask"], max_length - 1)] += lost
-    skipped = any(s.source == SYSTEM and s.logprobs for s in trajectory.segments)        # replies that were no actions
-    if OWN not in flat["mask"][1:] and OTHER not in flat["mask"][1:] and not skipped:
-        raise ValueError("no trainable token: nobody but the system speaks in it")
+        if lost and (own := last_own(flat["mask"], max_length - 1)) >= 0 and not any(flat["rewards"][own:]):
+            flat["rewards"][own] += lost
     assert len({len(values) for values in flat.values()}) == 1
     return {**flat, "recorded": recorded}
 
@@ -199,13 +196,15 @@ def last_own(mask, position):
 def effective_rewards(mask, rewards):
     """Move each reward that stands on a system token to the last own token before it: there it can teach (L6).
 
-    [0,0,0,0,0,0,1] with mask [0,1,1,0,1,1,0] becomes [0,0,0,0,0,1,0]. Rewards on spoken tokens stay. A reward before the first
-    own token belongs to nobody and is dropped.
+    [0,0,0,0,0,0,1] with mask [0,1,1,0,1,1,0] becomes [0,0,0,0,0,1,0]. Rewards on spoken tokens stay. A reward pays only what was
+    said since the reward before it, or it would be credited to a session that is over; where nobody of ours spoke, it is dropped.
     """
-    moved = [r if m != SYSTEM else 0.0 for m, r in zip(mask, rewards)]
+    moved, paid = [r if m != SYSTEM else 0.0 for m, r in zip(mask, rewards)], -1
     for t, (m, r) in enumerate(zip(mask, rewards)):
-        if m == SYSTEM and r and (own := last_own(mask, t)) >= 0:
-            moved[own] += r
+        if r:
+            if m == SYSTEM and (own := last_own(mask, t)) > paid:
+                moved[own] += r
+            paid = t
     return moved
 
 

@@ -50,8 +50,8 @@ def wilson(won, n, z=1.96):
 
 
 def prompt_tokens(trajectory):
-    """Tokens read before the agent's first word; None if they were never made (an expert)."""
-    first = next((i for i, s in enumerate(trajectory.segments) if s.source != buffer.SYSTEM), len(trajectory.segments))
+    """Tokens read before the first thought or action; None if they were never made (an expert)."""
+    first = next((i for i, s in enumerate(trajectory.segments) if s.role in ("think", "act")), len(trajectory.segments))
     before = [s.tokens for s in trajectory.segments[:first]]
     return None if None in before else sum(map(len, before))
 
@@ -113,14 +113,20 @@ def rows(results):
     return found
 
 
-def plot(results, path):
-    """Success of the agents whose names end in a number, against that number, one line a series, with 95% intervals."""
+def drawing():
+    """matplotlib's pyplot, for files."""
     try:
         import matplotlib
     except ModuleNotFoundError:
         raise BadInput("--plot: matplotlib is missing; pip install matplotlib") from None
     matplotlib.use("Agg")
     from matplotlib import pyplot
+    return pyplot
+
+
+def plot(results, path):
+    """Success of the agents whose names end in a number, against that number, one line a series, with 95% intervals."""
+    pyplot = drawing()
     series = {}
     for r in results:
         if found := CURVE.fullmatch(r["name"]):
@@ -165,7 +171,12 @@ def main():
     if os.path.exists(target) and not args.overwrite:
         raise BadInput(f"{target}: is there already; give --overwrite or another --out")
     tasks = explore.load_tasks(args)
-    os.makedirs(args.out, exist_ok=True)
+    if args.overwrite and os.path.exists(os.path.join(args.out, "replies.jsonl")):
+        os.remove(os.path.join(args.out, "replies.jsonl"))
+    for folder in (args.out, *(os.path.dirname(path) for path in (args.plot, args.summary) if path)):
+        os.makedirs(folder or ".", exist_ok=True)
+    if args.plot:
+        drawing()           # rather now than after all has been played
     results, seen = [], {}
     for entry in args.agent:
         name, _, args.agent = entry.rpartition("=")

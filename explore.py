@@ -97,15 +97,22 @@ def make_other(args):
             raise BadInput(f"--pattern {args.pattern}: it has no --{option}; leave it out, or choose {' or '.join(patterns_with)}")
         if not name and args.pattern in patterns_with:
             raise BadInput(f"--pattern {args.pattern}: give --{option} AGENT, e.g. --{option} expert")
+    if args.pattern == "actre" and args.env in ("gsm8k", "hotpotqa", "apibank"):
+        raise BadInput(f"--pattern actre: in --env {args.env} actions cannot be listed, so none can be sampled; choose another")
+    if args.annotator == "none":
+        return None
     name = args.teacher or args.annotator
-    return make_agent(name, args, f"{args.out}.replies.jsonl", student=False) if name and name != "none" else None
+    return make_agent(name, args, f"{args.out}.replies.jsonl", student=False) if name else None
 
 
 def load_tasks(args):
     """The tasks that the arguments name."""
     if args.wiki and args.env != "hotpotqa":
         raise BadInput(f"--wiki {args.wiki}: --env {args.env} has no encyclopedia; leave it out")
-    return envs.tasks(args.env, args.split, args.data, args.limit, args.seed, **({"wiki": args.wiki} if args.wiki else {}))
+    tasks = envs.tasks(args.env, args.split, args.data, args.limit, args.seed, **({"wiki": args.wiki} if args.wiki else {}))
+    if not tasks:
+        raise BadInput(f"--data {args.data}: there is no task in it")
+    return tasks
 
 
 def only_failed(tasks, files):
@@ -213,6 +220,8 @@ def main():
     if os.path.exists(args.out) and not args.overwrite:
         raise BadInput(f"{args.out}: is there already; give --overwrite or another --out")
     tasks = load_tasks(args)
+    if args.overwrite and os.path.exists(f"{args.out}.replies.jsonl"):
+        os.remove(f"{args.out}.replies.jsonl")
     if args.failed:
         tasks = only_failed(tasks, args.failed)
     os.makedirs(os.path.dirname(args.out) or ".", exist_ok=True)

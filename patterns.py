@@ -98,7 +98,7 @@ async def analogue(env, again, similar, agent, teacher, trajectory, rules=Rules(
         if new is None:                                 # no question and key in it: nobody can answer it
             posed.source = SYSTEM
             return
-        posed.text, posed.role = new.reset(), "task"
+        posed.text, posed.role = new.reset().removeprefix(PROMPTS["pose"]).strip(), "task"
     await attempt(new, agent, agent, trajectory, rules)
 
 
@@ -115,7 +115,7 @@ async def actre(env, agent, annotator, trajectory, chance, rules=Rules(), p_samp
         said = len(trajectory.segments)
         await ask(agent, trajectory, "think")
         action = (await ask(agent, trajectory, "act")).text.strip()
-        others = [other for other in env.admissible if other != action]
+        others = [other for other in env.admissible if other != action.lower()]
         if (chance.random() < p_sample or impossible >= 3) and others:
             agent.unsay(trajectory, said)
             action, impossible = chance.choice(others), 0
@@ -124,7 +124,7 @@ async def actre(env, agent, annotator, trajectory, chance, rules=Rules(), p_samp
                 trajectory.add(PROMPTS[role], SYSTEM, "prompt")
                 trajectory.add(text, OTHER, role)
         else:
-            impossible = 0 if action in env.admissible else impossible + 1
+            impossible = 0 if env.possible(action) else impossible + 1
         observation, reward, done = env.step(action)
         trajectory.add(observation, SYSTEM, "observation", reward + rules.overflow_reward * env.truncated)
 
@@ -134,6 +134,7 @@ async def reason_for(action, annotator, trajectory):
     scratch = replace(trajectory, segments=list(trajectory.segments))
     scratch.add(PROMPTS["act"], SYSTEM, "prompt")
     scratch.add(action, SYSTEM, "act")
-    reason = await ask(annotator, scratch, "reason", OTHER)
-    annotator.close(scratch)
-    return reason.text
+    try:
+        return (await ask(annotator, scratch, "reason", OTHER)).text
+    finally:
+        annotator.close(scratch)            # also when it overflows: its place is needed

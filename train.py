@@ -2,7 +2,7 @@
 
     python train.py --loss lm --agent tiny --data runs/demos.jsonl --epochs 5 --lr 2e-3 --schedule cosine --out runs/it
     python train.py --loss ltc --agent runs/it --data runs/1.jsonl --lr 3e-4 --out runs/ltc-1
-    python train.py --loss contrast --agent tiny --data runs/0.jsonl runs/1.jsonl runs/1c.jsonl --average 3 --out runs/a3t-1
+    python train.py --loss contrast --agent runs/it --data runs/1.jsonl runs/1c.jsonl --average 3 --out runs/a3t-1
 
 `--loss lm` is instruction tuning: cross-entropy on the positive trajectories of some agent. `--loss ltc` is the paper's sum,
 
@@ -209,6 +209,9 @@ def load_samples(args, tokenizer):
 def make_sample(trajectory, args, weight=None):
     """One trajectory as equally long lists: tokens, logprobs, advantage, target, and the weights of the terms. weight: of all its
     spoken tokens, for --loss contrast."""
+    for s in trajectory.segments if args.loss == "ltc" else ():
+        if s.source == buffer.OTHER and s.logprobs is None:         # said last and never read: the agent has no probability of it
+            s.source = buffer.SYSTEM
     flat = buffer.flatten(trajectory, args.max_length)
     n, mask = len(flat["tokens"]), flat["mask"]
     if args.loss == "contrast":
@@ -406,7 +409,7 @@ def start(args, folder):
         trajectories = [t for path in args.data for t in buffer.read(path)]
         world = envs.module(trajectories[0].env)
         tokenizer = agent.tiny_tokenizer({s.text for t in trajectories for s in t.segments}, world.PHRASES, world.KINDS)
-        return agent.make_tiny(tokenizer, args.width, args.layers, args.heads, args.value_layer or -2, args.seed), tokenizer
+        return agent.make_tiny(tokenizer, args.width, args.layers, args.heads, -2 if args.value_layer is None else args.value_layer, args.seed), tokenizer
     policy, tokenizer = agent.load(args.agent, args.value_layer)
     if args.lora_rank and not agent.is_adapter(args.agent):        # an adapter is trained on as it is
         policy = agent.add_lora(policy, args.lora_rank, args.lora_alpha, args.lora_dropout, args.lora_target)
@@ -418,6 +421,7 @@ def main(args):
     torch.manual_seed(args.seed)
     args.out = args.out.rstrip("/")
     part = f"{args.out}.part"
+    os.makedirs(os.path.dirname(args.out) or ".", exist_ok=True)
     if os.path.exists(args.out) and not args.overwrite:
         raise BadInput(f"{args.out}: is there already; give --overwrite or another --out")
     folder, step = resume_from(args, part)

@@ -230,6 +230,10 @@ class Game:
         """Is this a command at all?"""
         return COMMAND.fullmatch(action.strip()) is not None
 
+    def possible(self, action):
+        """Would it do something now?"""
+        return action.strip() in self.commands()
+
     @property
     def admissible(self):
         return sorted(self.commands())

@@ -110,7 +110,7 @@ def official_tasks(split, data, limit, seed):
     """Reads {"question", "answer"} lines; the key follows "####"; the kind is the number of calculator marks."""
     file = Path(data) if Path(data).is_file() else Path(data) / f"{split}.jsonl"
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = file.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"--data {data}: {file} cannot be read ({error}); give the folder with GSM8K's train.jsonl and test.jsonl") \
             from None

@@ -101,23 +101,23 @@ class LiveWikipedia:
     def find(self, entity):
         """(sentences, []) of the article, or (None, titles like it). Raises BadInput when Wikipedia cannot be reached."""
         if entity not in self.known:
-            pages = self.ask(prop="extracts", explaintext=1, redirects=1, titles=entity)["query"]["pages"].values()
+            pages = self.ask(prop="extracts", explaintext=1, redirects=1, titles=entity)["pages"].values()
             text = next((page["extract"] for page in pages if page.get("extract")), "")
             sentences = [s for line in text.split("\n") for s in re.split(r"(?<=[.!?]) (?=[A-Z])", line.strip()) if s]
-            hits = [] if sentences else self.ask(list="search", srsearch=entity or "-", srlimit=SIMILAR)["query"]["search"]
+            hits = [] if sentences else self.ask(list="search", srsearch=entity or "-", srlimit=SIMILAR)["search"]
             self.known[entity] = (sentences or None, [hit["title"] for hit in hits])
         return self.known[entity]
 
     def ask(self, **what):
-        """One request to the API -> its JSON."""
+        """One request to the API -> the "query" of its JSON."""
         time.sleep(max(0.0, self.asked + self.pause - time.monotonic()))
         self.asked = time.monotonic()
         url = f"{self.api}?{urllib.parse.urlencode({'action': 'query', 'format': 'json', **what})}"
         request = urllib.request.Request(url, headers={"User-Agent": "parley (teaching code; one request a second)"})
         try:
             with urllib.request.urlopen(request, timeout=self.timeout) as answer:
-                return json.load(answer)
-        except (urllib.error.URLError, TimeoutError, ValueError) as error:
+                return json.load(answer)["query"]
+        except (urllib.error.URLError, TimeoutError, ValueError, KeyError, TypeError) as error:
             raise BadInput(f"--wiki live: no answer from {self.api} ({error}); check the network, or leave out --wiki live") from None
 
 
@@ -160,7 +160,8 @@ class Game:
     def search(self, entity):
         """Open an article."""
         page, similar = self.wiki.find(entity)
-        self.page, self.word, self.results = page or self.page, None, []
+        if page:
+            self.page, self.word, self.results = page, None, []
         return " ".join(s.strip() for s in page[:SHOWN]) if page else f"Could not find {entity}. Similar: {similar}."
 
     def lookup(self, word):
@@ -225,7 +226,7 @@ def read_records(file):
         except ValueError as error:
             raise BadInput(f"{file}: no JSON ({error}); download it again") from None
     records = []
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.removesuffix("\n").split("\n"), start=1):
         try:
             records.append(json.loads(line))
         except ValueError as error:
@@ -291,7 +292,7 @@ def world(name):
 
 
 def article(rng, entity, fact):
-    """Eight or nine sentences; each fact is among the first five or after them, with equal chances."""
+    """Seven to nine sentences; each fact is among the first five or after them, with equal chances."""
     said = [FACTS[relation][0].format(x=entity, y=value) for (x, relation), value in fact.items() if x == entity]
     filler = [sentence.format(it=entity) for sentence in rng.sample(FILLERS, 7)]
     first, later = filler[:5], filler[5:]

@@ -24,13 +24,13 @@ if [ -n "${MODEL:-}" ]; then
     start="--agent $MODEL --lora-rank 16 --lora-alpha 16 --loss lm --epochs 3 --batch-size 32 --lr 2e-4 --max-length 2048"
     learning="--loss ltc --batch-size 32 --lr 2e-4 --max-length 2048" test="--limit 1319"
 else
-    ITERATIONS=${ITERATIONS:-4}
+    ITERATIONS=${ITERATIONS:-2}
     world="--env gsm8k --max-length 512 --max-tokens 60"
     # Few demonstrations, in the form of the Analogue, so that the agent knows what a second question is.
-    demonstrations="--agent expert --pattern analogue --teacher expert --limit 500" explored="--limit 768"
-    start="--agent tiny --width 96 --layers 2 --heads 6 --loss lm --epochs 16 --batch-size 8 --lr 3e-3 --schedule cosine
+    demonstrations="--agent expert --pattern analogue --teacher expert --limit 800" explored="--limit 3000"
+    start="--agent tiny --width 96 --layers 2 --heads 6 --loss lm --epochs 10 --batch-size 8 --lr 3e-3 --schedule cosine
            --lm-tokens all-positive --lm-system-weight 0.5"
-    learning="--loss ltc --epochs 2 --batch-size 16 --lr 1e-3 --schedule cosine --value-lr 1e-2 --normalise-advantages --lm-tokens ${LM:-spoken}" test="--limit 400"
+    learning="--loss ltc --epochs 1 --batch-size 8 --lr 1e-3 --schedule cosine --value-lr 1e-2 --normalise-advantages --lm-tokens ${LM:-spoken}" test="--limit 400"
 fi
 
 run "$OUT/demos.jsonl" python explore.py $demonstrations $world --seed "$SEED"

@@ -20,6 +20,9 @@ class Corridor:
     """Any number of steps; go left and go right are possible, and the fifth step wins."""
     admissible, truncated = ["go left", "go right"], False
 
+    def possible(self, action):
+        return action.lower() in self.admissible
+
     def reset(self):
         self.steps = []
         return "A corridor."
@@ -108,6 +111,34 @@ def test_three_impossible_actions_in_a_row_force_a_sampled_one():
     assert env.steps == ["fly", "fly", "go left", "fly", "fly"]
 
 
+def test_a_possible_action_in_other_letters_is_possible():
+    env, t = composed(Walker(*["Go Left"] * 5), Fixed(.9, .9, .9, .9, .1), Why())
+    assert env.steps == ["Go Left"] * 4 + ["go right"]             # never forced, and never replaced by itself
+
+
+def test_the_last_step_is_learnt_from_even_if_chance_took_it(student):
+    policy, tokenizer = agent.load(str(student))
+    local = agent.LocalAgent(policy.eval(), tokenizer, "student", 1, 900, 6)
+    trajectory = buffer.Trajectory(id="a", task="a", reward=1)
+    asyncio.run(patterns.actre(alfworld.tasks("train", limit=1)[0].make(max_steps=1), local, agent.Expert(alfworld), trajectory,
+                               random.Random(0), p_sample=1))
+    local.close(trajectory)
+    (kept, weight), = buffer.contrast([trajectory], success_at=-9)
+    args = train_args("--agent", "x", "--data", "x", "--out", "x", "--loss", "contrast")
+    said = [s for s in kept.segments if s.role in ("think", "act")]
+    assert sum(train.make_sample(kept, args, weight)["lm"]) == pytest.approx(sum(len(s.tokens) for s in said) / 2)
+
+
+def test_an_annotator_without_room_gives_its_place_back(student):
+    """Its context overflows in every episode; with two places it would have none left for a third."""
+    policy, tokenizer = agent.load(str(student))
+    annotator = agent.LocalAgent(policy.eval(), tokenizer, "why", 2, 5, 6, student=False)
+    for _ in range(4):
+        with pytest.raises(agent.Overflow):
+            composed(Walker(*["go left"] * 5), Fixed(.1), annotator)
+    assert sorted(annotator.free) == [0, 1]
+
+
 def test_without_an_annotator_there_are_no_reasons():
     _, t = composed(Walker(*["go left"] * 5), Fixed(.1, .9, .9, .9, .9))
     assert [(s.role, s.source, s.text) for s in t.segments[2:5:2]] == [("think", OTHER, ""), ("act", OTHER, "go right")]
@@ -129,6 +160,8 @@ def test_what_a_local_agent_took_back_leaves_no_trace(student):
     trajectory, env = buffer.Trajectory(id="a", task="a"), alfworld.tasks("train", limit=1)[0].make(max_steps=6)
     asyncio.run(patterns.actre(env, local, agent.Expert(alfworld), trajectory, random.Random(1)))
     local.close(trajectory)
+    for s in trajectory.segments[-4:]:                          # the last step, if it was sampled, was never read
+        s.source = SYSTEM if s.source == OTHER else s.source
     flat = buffer.flatten(trajectory)
     assert flat["recorded"] and {OWN, OTHER} <= set(flat["mask"])
     tokens = torch.tensor([flat["tokens"]])
@@ -265,7 +298,8 @@ def test_until_success(tmp_path, first, wanted):
 
 
 def test_failed_and_annotator_must_fit(rounds, student, tmp_path):
-    for words, message in ((["--pattern", "actre"], "give --annotator AGENT"), (["--annotator", "expert"], "has no --annotator"),
+    for words, message in ((["--pattern", "actre"], "give --annotator AGENT"),
+                           (["--pattern", "actre", "--annotator", "expert", "--env", "gsm8k"], "actions cannot be listed"), (["--annotator", "expert"], "has no --annotator"),
                            (["--failed", rounds[0], "--seed", 9], "none of the 4 tasks is failed")):
         with pytest.raises(buffer.BadInput, match=message):
             run_explore("--agent", "expert", "--limit", 4, *words, "--out", tmp_path / "x.jsonl")

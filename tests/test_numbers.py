@@ -38,6 +38,13 @@ def test_lm_mask_weighs_system_tokens():
     assert buffer.lm_mask(MASK, [True] * 6, "own", system_weight=0.5) == [0, 0, 1, 1, 0, 1]
 
 
+@pytest.mark.parametrize("mask, rewards, wanted", [
+    ([0, 1, 1, 0, 1, 1, 0], [0, 0, 0, 0, 0, 0, 1], [0, 0, 0, 0, 0, 1, 0]), ([0, 1, 0, 0, 0], [0, 0, -1, 0, 1], [0, -1, 0, 0, 0]),
+    ([1, 0, 2, 0], [0, -1, 1, -1], [-1, 0, 1, 0]), ([0, 0, 1], [1, 0, 0], [0, 0, 0]), ([1, 1, 0], [0, 1, -1], [0, 1, 0])])
+def test_a_reward_pays_what_was_said_since_the_reward_before_it(mask, rewards, wanted):
+    assert buffer.effective_rewards(mask, rewards) == wanted
+
+
 def test_index_zero_is_never_a_target():
     sample = {name: [1.0, 1.0] for name in ("lm", "policy", "value")} | {"tokens": [5, 6]}
     batch = buffer.collate([sample])

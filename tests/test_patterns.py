@@ -1,16 +1,19 @@
 """Who speaks when, with which mask and which reward: Dialogue and Analogue (LTC Algorithms 2 and 3), and the teacher's tokens."""
 import asyncio
+import copy
 from argparse import Namespace
 
 import pytest
 import torch
 from conftest import TINY, run_explore, run_train
+from test_numbers import settings
 
 import agent
 import buffer
 import envs
 import explore
 import patterns
+import train
 from buffer import OTHER, OWN, SYSTEM
 from envs import gsm8k
 
@@ -122,6 +125,28 @@ def test_credit_of_an_analogue(credit, wanted):
     returns = [a for a, m in zip(advantage, flat["mask"]) if m != SYSTEM]
     answer, correction, rest = returns[:4], returns[4:8], returns[8:]                # think and act, two tokens each
     assert answer == [wanted[0]] * 4 and correction == [wanted[1]] * 4 and rest == [wanted[2]] * 6
+
+
+def own_advantages(trajectory, cut=None):
+    """Of the first answer's action and of the second one's, two tokens each."""
+    flattened(trajectory)
+    flat = buffer.flatten(trajectory, cut)
+    advantage, _ = buffer.advantages(flat["mask"], flat["rewards"], [0.0] * len(flat["mask"]))
+    return [a for a, m in zip(advantage, flat["mask"]) if m == OWN]
+
+
+@pytest.mark.parametrize("first, correction, wanted", [
+    ("finish[4]", "finish[3]", -1), ("finish[4]", "finish[9]", -1), ("finish[3]", "finish[3]", 1), ("finish[3]", "finish[9]", 1)])
+def test_what_comes_later_does_not_pay_the_first_answer(first, correction, wanted):
+    """The second answer cannot be parsed, so nobody spoke for its -1: it is dropped, not credited to the first answer."""
+    assert own_advantages(analogue(first, correction, "what?")[0]) == [wanted] * 4
+    assert own_advantages(analogue(first, correction, "", posed="I am tired.")[0]) == [wanted] * 4
+
+
+def test_a_cut_does_not_credit_later_sessions():
+    """Cut within the correction (17 tokens and prompts are before its reward): the first answer stays wrong."""
+    for cut in range(9, 15):
+        assert own_advantages(analogue("finish[4]", "finish[3]", "finish[5]")[0], cut) == [-1] * 4
 
 
 @pytest.mark.parametrize("credit, imitated", [("local", "finish[5]"), ("whole", "finish[4] finish[5]")])
@@ -238,7 +263,8 @@ def test_a_local_teacher_leaves_the_record_to_the_students_tokenizer(tmp_path):
 
 
 def test_a_teachers_words_that_nobody_read_teach_nothing():
-    """The context is full after the teacher's thought: the student never read it, so it has no probability of it."""
+    """The context is full after the teacher's thought: the student never read it, so LTC has no probability of it to learn from;
+    imitation needs none."""
     tokenizer = agent.tiny_tokenizer(["one two three four five six"], [], [])
     student = agent.LocalAgent(agent.make_tiny(tokenizer, 16, 2, 2).eval(), tokenizer, "s", 1, max_length=8, max_tokens=2)
     trajectory = buffer.Trajectory(id="a", task="a")
@@ -246,11 +272,16 @@ def test_a_teachers_words_that_nobody_read_teach_nothing():
     with pytest.raises(agent.Overflow):
         asyncio.run(patterns.dialogue(quiz(3), student, teacher, trajectory))
     student.close(trajectory)
-    assert next(s for s in trajectory.segments if s.role == "think").source == SYSTEM
+    assert next(s for s in trajectory.segments if s.role == "think").source == OTHER
+    args = settings(lm_tokens="all")
+    weights = {}
+    for args.loss in ("contrast", "ltc"):
+        weights[args.loss] = train.make_sample(copy.deepcopy(trajectory), args, 0.5)
+    assert sum(weights["contrast"]["lm"]) == 0.5 * 7 and sum(weights["ltc"]["policy"]) == 0
 
 
 @pytest.mark.parametrize("words, message", [
-    (["--pattern", "dialogue"], "give --teacher AGENT"), (["--teacher", "expert"], "a monologue has no --teacher"),
+    (["--pattern", "dialogue"], "give --teacher AGENT"), (["--teacher", "expert"], "it has no --teacher; leave it out"),
     (["--wiki", "live"], "--env alfworld has no encyclopedia")])
 def test_patterns_and_teachers_must_fit(tmp_path, words, message):
     with pytest.raises(explore.BadInput, match=message):

@@ -139,7 +139,8 @@ def test_the_tool_answers_as_reacts():
     assert env.step("lookup[mill]")[0] == env.step("lookup[mill]")[0] == "No more results."
     missed = env.step("search[Ann]")[0]
     assert missed.startswith("Could not find Ann. Similar: ['Ann Reed', 'Old Mill'") and missed.endswith("].")
-    assert env.step("lookup[corn]")[0] == "(Result 1 / 1) It grinds corn."               # the last article stays open
+    assert env.step("lookup[mill]")[0] == "No more results."                             # the last article stays open, the place too
+    assert env.step("lookup[corn]")[0] == "(Result 1 / 1) It grinds corn."
     assert env.step("hello") == ("Invalid action: hello", 0, False) and not env.parses("hello") and env.parses("search[x]")
     assert env.step("finish[the Ann Reed]") == ("Episode finished, reward = 1", 1, True)
     assert env.won and not env.truncated and env.metrics == {"f1": 1}

@@ -93,6 +93,7 @@ def test_the_search_page():
     assert game.admissible == ["search[i need a shirt]"]
     assert game.step("click[search]") == game.step("click[buy now]") == game.step("jump") == (game.observation(), 0, False)
     assert game.page == "search" and not game.parses("jump") and game.parses("click[x]")
+    assert game.possible("search[anything]") and not game.possible("click[x]") and not game.possible("jump")
 
 
 def test_results_ten_a_page():
@@ -149,7 +150,8 @@ def test_buying_ends_the_trip():
     game = shop()
     at_item(game, "b01")
     game.step("click[blue]")
-    text, reward, done = game.step("click[Buy Now]")
+    assert game.possible("click[Buy Now]")
+    text, reward, done = game.step("click[Buy Now].")                                     # what follows is ignored, as there
     assert text == "Thank you for shopping with us! [SEP] Your score (min 0.0, max 1.0) [SEP] 1.0" and (reward, done) == (1, True)
     assert game.won and game.metrics == {"score": 1}
     game.reset()
