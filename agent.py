@@ -113,7 +113,8 @@ class RemoteAgent:
         if not self.key.isprintable():
             raise BadInput("PARLEY_API_KEY: it has a line break or another control character in it; set it again")
         try:
-            urllib.parse.urlsplit(address).port
+            if not urllib.parse.urlsplit(address).hostname or urllib.parse.urlsplit(address).port == 0:
+                raise ValueError("no host")
         except ValueError as error:
             raise BadInput(f"{name}: no address ({error}); write http://HOST:PORT/v1#MODEL") from None
         self.client = AsyncInferenceClient(base_url=address, api_key=self.key, timeout=timeout)

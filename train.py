@@ -409,7 +409,8 @@ def start(args, folder):
         trajectories = [t for path in args.data for t in buffer.read(path)]
         world = envs.module(trajectories[0].env)
         tokenizer = agent.tiny_tokenizer({s.text for t in trajectories for s in t.segments}, world.PHRASES, world.KINDS)
-        return agent.make_tiny(tokenizer, args.width, args.layers, args.heads, -2 if args.value_layer is None else args.value_layer, args.seed), tokenizer
+        layer = -2 if args.value_layer is None else args.value_layer
+        return agent.make_tiny(tokenizer, args.width, args.layers, args.heads, layer, args.seed), tokenizer
     policy, tokenizer = agent.load(args.agent, args.value_layer)
     if args.lora_rank and not agent.is_adapter(args.agent):        # an adapter is trained on as it is
         policy = agent.add_lora(policy, args.lora_rank, args.lora_alpha, args.lora_dropout, args.lora_target)

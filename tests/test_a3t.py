@@ -299,7 +299,8 @@ def test_until_success(tmp_path, first, wanted):
 
 def test_failed_and_annotator_must_fit(rounds, student, tmp_path):
     for words, message in ((["--pattern", "actre"], "give --annotator AGENT"),
-                           (["--pattern", "actre", "--annotator", "expert", "--env", "gsm8k"], "actions cannot be listed"), (["--annotator", "expert"], "has no --annotator"),
+                           (["--pattern", "actre", "--annotator", "expert", "--env", "gsm8k"], "actions cannot be listed"),
+                           (["--annotator", "expert"], "has no --annotator"),
                            (["--failed", rounds[0], "--seed", 9], "none of the 4 tasks is failed")):
         with pytest.raises(buffer.BadInput, match=message):
             run_explore("--agent", "expert", "--limit", 4, *words, "--out", tmp_path / "x.jsonl")
