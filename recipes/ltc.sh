@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # LTC on ALFWorld (Monologue): instruction-tune, then explore and train in turns, then evaluate on unseen houses.
 #
-#   bash recipes/ltc.sh                                        built-in houses and the tiny agent: minutes on a laptop
+#   bash recipes/ltc.sh                                        built-in houses and the tiny agent: under 10 minutes
 #   SEED=1 OUT=runs/ltc-1 bash recipes/ltc.sh
-#   ABLATION=1 bash recipes/ltc.sh                             and the other arms of LTC's Figure 5
+#   ITERATIONS=5 ABLATION=1 bash recipes/ltc.sh                longer, and the other arms of LTC's Figure 5
 #
 # A stage whose output is there is skipped, so a recipe that was stopped goes on where it was.
 # The paper's run: LLaMA-7B, LoRA r=16 alpha=16; instruction tuning on 2,048 successes of GPT-3, 3 epochs; then 16 iterations of
 # 256 new environments, batch 32, lr 2e-4, replies of 128 tokens, 32 steps.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-SEED=${SEED:-0} OUT=${OUT:-runs/ltc} ITERATIONS=${ITERATIONS:-5} SHOW=${SHOW:-0}
+SEED=${SEED:-0} OUT=${OUT:-runs/ltc} ITERATIONS=${ITERATIONS:-2} SHOW=${SHOW:-0}
 world="--env alfworld --max-steps 20 --max-length 512"
 tuning="--loss lm --batch-size 8 --lr 3e-3 --schedule cosine --lm-tokens all-positive --lm-system-weight 0.5"
 learning="--loss ltc --epochs 2 --batch-size 16 --lr 6e-4 --schedule cosine --value-lr 1e-2 --normalise-advantages"

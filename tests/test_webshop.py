@@ -204,6 +204,17 @@ def test_official_products(tmp_path):
                and g.price_upper in (30, 40, 50) for g in goals)
 
 
+def test_the_upper_price_is_the_larger_of_two_of_the_next_four_tens():
+    class Drawn:
+        def sample(self, above, n):
+            assert above == [20.0, 30.0, 40.0, 50.0] and n == 2
+            return [40.0, 20.0]
+    made = webshop.make_goal("i need it", product(price=12.5), ["soft"], [], Drawn(), webshop.words)
+    assert made.price_upper == 40 and made.instruction == "i need it, and price lower than 40.00 dollars"
+    dear = webshop.make_goal("i need it", product(price=985.0), ["soft"], [], Drawn(), webshop.words)          # one ten above it is left
+    assert dear.price_upper == 1_000_000 and dear.instruction == "i need it"
+
+
 def test_goals_by_people_and_the_splits(tmp_path):
     write(tmp_path, human=HUMAN)
     tasks = envs.tasks("webshop", data=tmp_path)
