@@ -40,7 +40,7 @@ def parse():
     p.add_argument("--teacher", help="the other agent of a dialogue or analogue: as --agent, e.g. expert or http://HOST:PORT/v1#MODEL")
     p.add_argument("--judge", choices=["env", "teacher"], default="env", help="who rewards the first answer of an analogue (L12)")
     p.add_argument("--assume-teacher", action="store_true",
-                   help="+1 for each correction of an analogue's teacher, as the paper; default: the environment judges it (L12)")
+                   help="+1 for each correction of an analogue's teacher, as the paper; default: only for right ones (L12)")
     p.add_argument("--annotator", help="actre: who writes the reasons of sampled actions: as --agent, or none for no reasons")
     p.add_argument("--p-sample", type=float, default=0.5, help="actre: probability that an action is sampled (A3T: 0.5)")
     p.add_argument("--failed", nargs="+", help="only the tasks that are failed in these files, and solved in none of them")

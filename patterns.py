@@ -28,7 +28,7 @@ class Rules:
     keep_invalid: bool = False          # learn from actions that cannot be parsed too; LTC A.2 skips them
     overflow_reward: float = -1.0       # added to the last reward of an episode that was cut off (L13)
     judge: str = "env"                  # who rewards the first answer of an Analogue: the environment's key, or the teacher (L12)
-    assume_teacher: bool = False        # +1 for every correction of a teacher; else the environment judges it like any answer (L12)
+    assume_teacher: bool = False        # +1 for every correction of a teacher; else only for those that the environment finds right (L12)
 
 
 async def ask(agent, trajectory, role, source=OWN):
@@ -89,7 +89,12 @@ async def analogue(env, again, similar, agent, teacher, trajectory, rules=Rules(
         answer.reward = 1.0 if verdict.text.strip().lower().startswith("yes") else -1.0
         trajectory.reward += answer.reward
     trajectory.add(again.reset(), SYSTEM, "task")
+    correction = len(trajectory.segments)
     await attempt(again, teacher, teacher, trajectory, rules, (OTHER, OTHER))
+    if not again.won and not rules.assume_teacher:      # a wrong correction teaches nothing: -1 would push its right steps down too
+        for s in trajectory.segments[correction:]:
+            trajectory.reward -= s.reward
+            s.source, s.reward = SYSTEM, 0.0
     if (new := similar(None)) is not None:
         trajectory.add(new.reset(), SYSTEM, "task")
     else:
