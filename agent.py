@@ -109,21 +109,25 @@ class RemoteAgent:
         self.name, self.instruction = name, instruction
         self.max_tokens, self.temperature, self.tries, self.pause = max_tokens, temperature, tries, pause
         address, _, self.model = name.partition("#")
-        self.key = os.environ.get("PARLEY_API_KEY", "").strip() or "none"
-        if not self.key.isprintable():
+        key = os.environ.get("PARLEY_API_KEY", "").strip() or "none"
+        if not key.isprintable():               # the client's complaint about it would show it
             raise BadInput("PARLEY_API_KEY: it has a line break or another control character in it; set it again")
         try:
-            if not urllib.parse.urlsplit(address).hostname or urllib.parse.urlsplit(address).port == 0:
-                raise ValueError("no host")
+            place = urllib.parse.urlsplit(address)
+            if not place.hostname or place.port == 0:           # (reading a port that is no number raises, too)
+                raise ValueError("no host or port")
         except ValueError as error:
             raise BadInput(f"{name}: no address ({error}); write http://HOST:PORT/v1#MODEL") from None
-        self.client = AsyncInferenceClient(base_url=address, api_key=self.key, timeout=timeout)
+        self.client = AsyncInferenceClient(base_url=address, api_key=key, timeout=timeout)
         self.cache, self.asked, self.tokens = cache, 0, {"prompt": 0, "reply": 0}
         self.known = {}
         if os.path.exists(cache):
             cut_torn_line(cache)
             with open(cache, encoding="utf-8") as file:
-                self.known = {entry["request"]: entry["text"] for entry in map(json.loads, file)}
+                try:
+                    self.known = {entry["request"]: entry["text"] for entry in map(json.loads, file)}
+                except (ValueError, TypeError, KeyError) as error:
+                    raise BadInput(f"{cache}: no file of replies ({type(error).__name__}: {error}); delete it") from None
 
     async def reply(self, trajectory, role, source=OWN):
         """Ask the server. Raises BadInput after the last try, or when the server refuses the request for good."""
@@ -164,7 +168,7 @@ class RemoteAgent:
             except OfflineModeIsEnabled:
                 raise BadInput(f"{self.name}: the environment variable HF_HUB_OFFLINE forbids the client to ask; unset it") from None
             except (InferenceTimeoutError, httpx2.HTTPError, ValueError, TypeError, AttributeError, LookupError) as error:
-                reason = " ".join(f"{type(error).__name__}: {error}".split()).replace(self.key, "...")
+                reason = " ".join(f"{type(error).__name__}: {error}".split())
             if attempt < self.tries:
                 await asyncio.sleep(self.pause * 2 ** (attempt - 1))
         raise BadInput(f"{self.name}: no answer in {self.tries} tries ({reason[:200]}); what is finished is kept, give the same command "
@@ -337,8 +341,9 @@ class LocalAgent:
                                        torch.tensor([fed[s] for s in rows], device=self.device), self.slots)
         at = (torch.tensor([r.talk.slot if whole else row for row, r in enumerate(requests)], device=self.device),
               torch.tensor([len(r.talk.tokens) - r.talk.fed - 1 for r in requests], device=self.device))
-        for row, r in zip(at[0].tolist(), requests):
-            self.measure(r.talk, last[row])
+        for row, r in enumerate(requests):
+            if r.talk.unmeasured:               # others have spoken, so there is more than one token to read: rows are not `whole`
+                self.measure(r.talk, last[row])
         logits, values = self.policy.speak(last[at], hidden[at])                                           # [R, V], [R]
         picked, logprobs = sample(logits, self.temperature, [r.talk.random.random() for r in requests])
         self.tokens_sampled += len(requests)

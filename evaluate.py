@@ -148,7 +148,8 @@ def plot(results, path):
 def readable(trajectory):
     """A trajectory as text, one line a turn."""
     from agent import transcript
-    return f"--- {trajectory.task}: {'won' if trajectory.success else 'not won'}, reward {trajectory.reward:+g}\n{transcript(trajectory)}"
+    end = "won" if trajectory.success else "not won"
+    return f"--- {trajectory.task}: {end}, reward {trajectory.reward:+g}\n{transcript(trajectory)}"
 
 
 def play(name, args, tasks):
@@ -156,8 +157,7 @@ def play(name, args, tasks):
     import asyncio
     runs = []
     for run in range(args.runs):
-        options = argparse.Namespace(**{**vars(args), "seed": args.seed + run, "round": 0, "pattern": "monologue", "judge": "env",
-                                        "assume_teacher": False, "per_task": 1, "until_success": None})     # no teacher at the test
+        options = argparse.Namespace(**{**vars(args), **explore.ALONE, "seed": args.seed + run})             # no teacher at the test
         agent = explore.make_agent(args.agent, options, os.path.join(args.out, "replies.jsonl"))
         runs.append(asyncio.run(explore.play(tasks, agent, None, options)))
         file = re.sub(r"[^\w.-]+", "_", name)

@@ -28,6 +28,10 @@ import patterns
 from errors import BadInput
 
 
+# The arguments below for an agent that plays each task once and alone, as it is tested.
+ALONE = {"pattern": "monologue", "judge": "env", "assume_teacher": False, "round": 0, "per_task": 1, "until_success": None}
+
+
 def parse():
     p = argparse.ArgumentParser(description="Play tasks and record the trajectories.")
     p.add_argument("--agent", required=True,
@@ -83,7 +87,7 @@ def make_agent(name, args, cache, student=True):
         try:
             careless = float(careless or 0)
         except ValueError:
-            raise BadInput(f"--agent {name}: write expert:SHARE with a number, e.g. expert:0.8") from None
+            raise BadInput(f"{name}: write expert:SHARE with a number, e.g. expert:0.8") from None
         return agent.Expert(envs.module(args.env), careless, args.seed)
     policy, tokenizer = agent.load(name, args.value_layer)
     return agent.LocalAgent(policy.eval(), tokenizer, name, args.slots, args.max_length, args.max_tokens, args.temperature,
@@ -167,11 +171,13 @@ async def play(tasks, agent, teacher, args, on_end=lambda trajectory: None, done
     Returns the trajectories in the order of the tasks."""
     from tqdm import tqdm
     slots, done = asyncio.Semaphore(args.slots), done or {}
-    ended = [t for found in done.values() for t in found]
-    bar = tqdm(total=len(tasks) * args.per_task, initial=len(ended), desc=f"explore {agent.name}", unit="ep", dynamic_ncols=True,
+    ended = sum(map(len, done.values()))
+    won = sum(t.success for found in done.values() for t in found)
+    bar = tqdm(total=len(tasks) * args.per_task, initial=ended, desc=f"explore {agent.name}", unit="ep", dynamic_ncols=True,
                mininterval=1)
 
     async def one(task):
+        nonlocal ended, won
         found = list(done.get(task.id, ()))
         for number in range(len(found), args.per_task):
             if args.until_success and len(found) >= args.until_success and any(t.success for t in found):
@@ -179,8 +185,8 @@ async def play(tasks, agent, teacher, args, on_end=lambda trajectory: None, done
             async with slots:
                 found.append(await episode(task, agent, teacher, args, number))
             on_end(found[-1])
-            ended.append(found[-1])
-            bar.set_postfix_str(f"success {sum(t.success for t in ended) / len(ended):.0%}", refresh=False)
+            ended, won = ended + 1, won + found[-1].success
+            bar.set_postfix_str(f"success {won / ended:.0%}", refresh=False)
             bar.update()
         return found
 

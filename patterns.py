@@ -12,8 +12,8 @@ agent can play its own teacher, as it does when it is tested.
     actre       the agent thinks and acts, but now and then chance acts, and the         one episode
                 annotator finds a reason for it
 
-Every text is a segment of its own, with its own speaker and reward (L10). A reward is stored where it was earned: on the
-environment's response after the agent's action, on the teacher's own action after the teacher's (L6 would else move it to a student).
+Every text is a segment of its own, with its own speaker and reward (L10). A reward is stored on the environment's response after
+the agent's action, from where L6 moves it to the agent's last token; a teacher's stands on the teacher's own last action.
 """
 from dataclasses import dataclass, replace
 
@@ -28,7 +28,7 @@ class Rules:
     keep_invalid: bool = False          # learn from actions that cannot be parsed too; LTC A.2 skips them
     overflow_reward: float = -1.0       # added to the last reward of an episode that was cut off (L13)
     judge: str = "env"                  # who rewards the first answer of an Analogue: the environment's key, or the teacher (L12)
-    assume_teacher: bool = False        # +1 for every correction of a teacher; else only for those that the environment finds right (L12)
+    assume_teacher: bool = False        # +1 for every correction of a teacher; else for those that the environment finds right (L12)
 
 
 async def ask(agent, trajectory, role, source=OWN):
@@ -42,7 +42,7 @@ async def attempt(env, thinker, actor, trajectory, rules, sources=(OWN, OWN)):
 
     An own action that cannot be parsed as a command is skipped as an action (LTC A.2), and so is the own thought before it: both
     stay in the record, for the agent has read them, but as system text, so that nothing is learnt from them. A command that does
-    nothing ("Nothing happens.") is an action like any other.
+    nothing ("Nothing happens.") is an action like any other. What another agent's episode earns is for the caller to say.
     """
     done = False
     while not done:
@@ -50,13 +50,10 @@ async def attempt(env, thinker, actor, trajectory, rules, sources=(OWN, OWN)):
         action = await ask(actor, trajectory, "act", sources[1])
         if sources[1] == OWN and not rules.keep_invalid and not env.parses(action.text):
             action.source = SYSTEM
-            thought.source = SYSTEM if sources[0] == OWN else OTHER
+            if sources[0] == OWN:
+                thought.source = SYSTEM
         observation, reward, done = env.step(action.text)
-        reward += rules.overflow_reward * env.truncated
-        if sources[1] == OTHER:
-            reward = 1.0 if done and rules.assume_teacher else reward
-            trajectory.reward += reward
-            action.reward, reward = reward, 0.0
+        reward = reward + rules.overflow_reward * env.truncated if sources[1] == OWN else 0.0
         trajectory.add(observation, SYSTEM, "observation", reward)
 
 
@@ -91,10 +88,13 @@ async def analogue(env, again, similar, agent, teacher, trajectory, rules=Rules(
     trajectory.add(again.reset(), SYSTEM, "task")
     correction = len(trajectory.segments)
     await attempt(again, teacher, teacher, trajectory, rules, (OTHER, OTHER))
-    if not again.won and not rules.assume_teacher:      # a wrong correction teaches nothing: -1 would push its right steps down too
-        for s in trajectory.segments[correction:]:
-            trajectory.reward -= s.reward
-            s.source, s.reward = SYSTEM, 0.0
+    words = [s for s in trajectory.segments[correction:] if s.source == OTHER]
+    if again.won or rules.assume_teacher:
+        words[-1].reward = 1.0
+        trajectory.reward += 1.0
+    else:                                               # a wrong correction teaches nothing: -1 would push its right steps down
+        for s in words:
+            s.source = SYSTEM
     if (new := similar(None)) is not None:
         trajectory.add(new.reset(), SYSTEM, "task")
     else:
@@ -110,9 +110,9 @@ async def analogue(env, again, similar, agent, teacher, trajectory, rules=Rules(
 async def actre(env, agent, annotator, trajectory, chance, rules=Rules(), p_sample=0.5):
     """Compose one trajectory of own and of sampled actions (A3T Appendix A). chance: a random.Random; annotator None: no reasons.
 
-    With probability `p_sample`, and always after three impossible actions in a row, the agent's move is unsaid, and another action is
-    drawn from the admissible ones. The annotator is asked for its reason *after* it is known; the record has the reason *before* it,
-    so that it reads like any other thought. Both get mask 2: that is how sampled steps are marked.
+    With probability `p_sample`, and always after three impossible actions in a row, the agent's move is unsaid, and another action
+    is drawn from the admissible ones. The annotator is asked for its reason *after* it is known; the record has the reason *before*
+    it, so that it reads like any other thought. Both get mask 2: that is how sampled steps are marked.
     """
     trajectory.add(env.reset(), SYSTEM, "task")
     impossible, done = 0, False

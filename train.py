@@ -16,8 +16,8 @@ Each term is one short function below, over the n tokens that some term weights;
 denominator is a sum over the whole update, so that cutting an update into micro-batches changes nothing (L16).
 
 Where the paper leaves a choice, the default is the reading that the README lists as L1-L18, and an argument has the other one:
---beta-on, --lm-tokens, --gamma, --gae-lambda, --squash-returns, --teacher-logprob, --credit, --value-layer, --replay. Not in the
-paper: --normalise-advantages, --max-grad-norm.
+--beta-on, --lm-tokens, --gamma, --gae-lambda, --squash-returns, --teacher-logprob, --policy-tokens, --credit, --value-layer,
+--replay. Not in the paper: --normalise-advantages, --max-grad-norm.
 
 A run writes into OUT.part and renames it to OUT when done; a run that was stopped goes on from its last checkpoint there and ends
 with the same weights. One JSON line a step in metrics.jsonl.
@@ -75,7 +75,7 @@ def parse():
     p.add_argument("--normalise-advantages", action="store_true", help="to mean 0 and deviation 1 over all spoken tokens")
     p.add_argument("--success-at", type=float, default=1.0, help="contrast: the least reward of a success (A3T: 1)")
     p.add_argument("--fail-reward", type=float, default=-1.0, help="contrast: R of a failure (A3T: -1); 0: imitate only")
-    p.add_argument("--k-min", type=int, default=2, help="contrast: fewer successes than this, and the failure is left out (A3T: 2)")
+    p.add_argument("--k-min", type=int, default=2, help="contrast: with fewer successes the failure is left out (A3T: 2)")
     p.add_argument("--neg-floor", type=float, default=-math.inf, help="contrast: no push below this log-probability of a token")
     p.add_argument("--average", type=errors.count, help="average the weights after each of the last N epochs (A3T: 3)")
     p.add_argument("--value-layer", type=int, help="layer the value is read from: -2 paper, -1 program (L15)")
@@ -181,8 +181,9 @@ def load_samples(args, tokenizer):
     if args.loss == "contrast":
         weighted = buffer.contrast(trajectories, args.success_at, args.fail_reward, args.k_min)
         trajectories, weights = [t for t, _ in weighted], {id(t): w for t, w in weighted}
-        print("sentences: {positive:,} positive, {negative:,} negative ({negative_share:.1%}), effective K {effective_k:.1f}".format(
-            **buffer.sentences(weighted)), file=sys.stderr)
+        said = buffer.sentences(weighted)
+        print(f"sentences: {said['positive']:,} positive, {said['negative']:,} negative ({said['negative_share']:.1%}), effective K "
+              f"{said['effective_k']:.1f}", file=sys.stderr)
     samples, known = [], {}                     # the same texts come again and again: encode each once
     for t in trajectories:
         if not agent.check_tokens(tokenizer, t):
@@ -215,10 +216,12 @@ def make_sample(trajectory, args, weight=None):
     flat = buffer.flatten(trajectory, args.max_length)
     n, mask = len(flat["tokens"]), flat["mask"]
     if args.loss == "contrast":
-        return {"tokens": flat["tokens"], "lm": [weight * w for w in buffer.policy_mask(mask)], "policy": [0.0] * n, "value": [0.0] * n}
-    sample = {"tokens": flat["tokens"], "lm": buffer.lm_mask(mask, buffer.positive_tokens(flat["rewards"], args.credit), args.lm_tokens,
-                                                            args.lm_system_weight)}
-    if args.loss == "lm":
+        lm = [weight * w for w in buffer.policy_mask(mask)]
+    else:
+        positive = buffer.positive_tokens(flat["rewards"], args.credit)
+        lm = buffer.lm_mask(mask, positive, args.lm_tokens, args.lm_system_weight)
+    sample = {"tokens": flat["tokens"], "lm": lm}
+    if args.loss != "ltc":
         return {**sample, "policy": [0.0] * n, "value": [0.0] * n}
     if not flat["recorded"]:
         raise ValueError("no log-probabilities were recorded (an expert's?); --loss ltc needs what the agent itself sampled")
@@ -252,8 +255,9 @@ def explained_variance(samples):
 def update(policy, optimizer, samples, args, device):
     """One optimiser step on `samples`. Returns its metrics. Raises BadInput when the loss is not finite: nothing is changed."""
     totals = {name: max(sum(sum(map(abs, s[name][1:])) for s in samples), 1e-8) for name in ("lm", "policy", "value")}
-    for name, sign in (("positive", 1), ("negative", -1)):                      # tokens of successes and of failures, to log means
-        totals[name] = max(sum(sign * w > 0 for s in samples for w in s["lm"][1:]), 1)
+    if args.loss == "contrast":                             # tokens of successes and of failures, to log means
+        for name, sign in (("positive", 1), ("negative", -1)):
+            totals[name] = max(sum(sign * w > 0 for s in samples for w in s["lm"][1:]), 1)
     metrics = {}
     for group in buffer.by_length(samples, -(-len(samples) // args.micro_batch)):
         batch = {name: x.to(device) for name, x in buffer.collate(group).items()}

@@ -1,6 +1,6 @@
 """Exploration speed: the slot cache against the two obvious ways to use `model.generate`, same agent, same tasks, in one run.
 
-    python recipes/bench_explore.py --agent runs/demo/LTC-4 --episodes 64 --repeats 3
+    python recipes/bench_explore.py --agent runs/demo/LTC-2 --episodes 64 --repeats 3
 
 (a) one episode at a time, `generate` on the whole history for each reply;
 (b) all episodes at once, `generate` on a left-padded batch of their whole histories for each round of replies.
@@ -71,8 +71,7 @@ class Generate:
 def timed(agent_, tasks, slots, args):
     """(episodes/s, sampled tokens/s) of one exploration."""
     before, started = agent_.tokens_sampled, time.perf_counter()
-    options = argparse.Namespace(**{**vars(args), "slots": slots, "round": 0, "temperature": 1.0, "pattern": "monologue", "judge": "env",
-                                    "assume_teacher": False, "per_task": 1, "until_success": None})
+    options = argparse.Namespace(**{**vars(args), **explore.ALONE, "slots": slots, "temperature": 1.0})
     asyncio.run(explore.play(tasks, agent_, None, options))
     seconds = time.perf_counter() - started
     return len(tasks) / seconds, (agent_.tokens_sampled - before) / seconds

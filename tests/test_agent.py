@@ -319,8 +319,8 @@ def test_reply_fills_the_context_and_then_overflows(lively, tokenizer, monkeypat
 def test_an_overflowing_episode_ends_truncated_with_reward_minus_one(student):
     policy, tokenizer = agent.load(str(student))
     local = agent.LocalAgent(policy.eval(), tokenizer, "student", 1, max_length=80, max_tokens=20)
-    args = Namespace(env="alfworld", seed=0, max_steps=50, overflow_reward=-1.0, round=0, temperature=1.0, keep_invalid=False,
-                     pattern="monologue", judge="env", assume_teacher=False, per_task=1)
+    args = Namespace(**{**explore.ALONE, "pattern": "monologue"}, env="alfworld", seed=0, max_steps=50, overflow_reward=-1.0,
+                     temperature=1.0, keep_invalid=False)
     trajectory = asyncio.run(explore.episode(envs.tasks("alfworld", "train", limit=1)[0], local, None, args))
     assert trajectory.truncated and not trajectory.success
     assert trajectory.reward == trajectory.segments[-1].reward == -1

@@ -232,8 +232,8 @@ def test_log_probabilities_of_a_teachers_words_are_the_students_own(world):
     env, steps, student, _ = world
     policy, tokenizer = agent.load(str(student))
     local = agent.LocalAgent(policy.eval(), tokenizer, "student", 2, 900, 6, temperature=0.5)
-    args = Namespace(env=env, seed=0, max_steps=steps, overflow_reward=-1.0, round=0, temperature=0.5, keep_invalid=False,
-                     pattern="dialogue", judge="env", assume_teacher=False, per_task=1)
+    args = Namespace(**{**explore.ALONE, "pattern": "dialogue"}, env=env, seed=0, max_steps=steps, overflow_reward=-1.0,
+                     temperature=0.5, keep_invalid=False)
     teacher = agent.Expert(envs.module(env))
     for task in envs.tasks(env, "train", limit=2):
         flat = buffer.flatten(asyncio.run(explore.episode(task, local, teacher, args)))

@@ -107,6 +107,12 @@ def test_a_key_is_not_shown(tmp_path, monkeypatch):
         agent.RemoteAgent("http://host:port/v1#m", "Solve it.", 20, 1.0, str(tmp_path / "r.jsonl"))
 
 
+def test_a_broken_file_of_replies_is_named(serve, tmp_path):
+    (tmp_path / "replies.jsonl").write_text('{"request": "a", "text": "b"}\n{"request"}\n')
+    with pytest.raises(BadInput, match="replies.jsonl: no file of replies .*; delete it"):
+        remote(serve(), tmp_path)
+
+
 def test_an_action_is_one_line(serve, tmp_path):
     assert talk(remote(serve(lambda m: "\nAction: finish[3]\nBecause it is."), tmp_path), "act").text == "finish[3]"
 
@@ -148,13 +154,13 @@ def test_nobody_there(tmp_path, monkeypatch):
 
 def test_nothing_is_asked_twice(serve, tmp_path):
     """By request: another conversation, or another text in it, is another request. A torn line of a killed run is cut."""
-    server, counter = serve(lambda m: f"reply {len(server.asked)}"), []
+    server = serve(lambda m: f"reply {len(server.asked)}")
     first = [talk(remote(server, tmp_path), number=n).text for n in (0, 1)]
     with open(tmp_path / "replies.jsonl", "a") as file:
         file.write('{"request": "abc", "te')
     again = remote(server, tmp_path)
     assert [talk(again, number=n).text for n in (1, 0)] == first[::-1] == ["reply 2", "reply 1"] and len(server.asked) == 2
-    assert talk(again, number=2).text == "reply 3" and again.asked == 1 and not counter
+    assert talk(again, number=2).text == "reply 3" and again.asked == 1
 
 
 def solve(messages):
