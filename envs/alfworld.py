@@ -231,14 +231,17 @@ def reason(first, steps, action):
     """A thought that leads to any action, in the expert's words: what it is looking for or holding, and what comes next."""
     memory, task = remember(first, steps), SENTENCE.search(first)
     target, lamp = task["lit"] or task["thing"], task["lamp"]
-    verb = {"hot": "heat"}.get(task["state"], task["state"])
+    verb = {"hot": "heat"}.get(task["state"], task["state"]) or task["verb"]
     seen = [name for name in memory.seen if kind_of(name) == target]
+    lamps = {at for name, at in memory.seen.items() if kind_of(name) == lamp}
     why = f"I have {memory.held} ." if memory.held else f"I need to find a {target} ."
     words = action.split()
     command, thing, place = words[0], " ".join(words[1:3]), " ".join(words[-2:])
     if command == "go":
-        if memory.held and lamp and lamp in map(kind_of, (name for name, at in memory.seen.items() if at == place)):
+        if memory.held and place in lamps:
             return f"{why} Next I go to {place} to use the {lamp} ."
+        if memory.held and lamp and not lamps:
+            return f"I have {memory.held} and need a {lamp} . Next I look at {place} ."
         if memory.held and verb in TOOLS and kind_of(place) == TOOLS[verb][0] and (verb, memory.held) not in memory.treated:
             return f"{why} Next I go to {place} to {verb} it ."
         if memory.held:

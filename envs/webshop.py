@@ -456,7 +456,7 @@ def reason(first, steps, action):
     """A thought that leads to any action, in the expert's words."""
     name, page = action.partition("[")[2].removesuffix("]"), steps[-1][1] if steps else first
     if action.startswith("search["):
-        return f"I search for {name}."
+        return f"I search for a {name.removeprefix('i need a ')}."
     if name.startswith("b0 "):
         price = next((price for asin, _, price in LISTED.findall(page) if asin.lower() == name), "")
         return f"I look at {name.upper()} for ${price}."

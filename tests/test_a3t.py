@@ -174,23 +174,24 @@ def test_what_a_local_agent_took_back_leaves_no_trace(student):
         pytest.approx([values[t - 1].item() for t in where if flat["mask"][t] == OWN], abs=2e-5)
 
 
-@pytest.mark.parametrize("world, env_name", [(alfworld, "alfworld"), (webshop, "webshop")])
-def test_the_scripted_annotator_explains_any_action(world, env_name):
-    """Random play: a reason for each admissible action, in the words that the expert uses for its own."""
-    said = set()
+@pytest.mark.parametrize("world", [alfworld, webshop])
+def test_the_scripted_annotator_explains_any_action(world):
+    """A reason for each admissible action along the expert's way; for the expert's own it is the expert's, nearly always (its thought
+    in the shop, when it goes back, says more)."""
+    same = []
     for task in world.tasks("train", limit=40, seed=5):
         env, steps, done = task.make(max_steps=8), [], False
         first = env.reset()
         while not done:
             thought, action = world.expert(first, tuple(steps))
-            if env_name == "alfworld":
-                said.add(world.reason(first, tuple(steps), action) == thought)
+            if action != "click[< prev]":
+                same.append(world.reason(first, tuple(steps), action) == thought)
             for other in env.admissible:
                 text = world.reason(first, tuple(steps), other)
                 assert text and "None" not in text, (other, text)
             observation, _, done = env.step(action)
             steps.append((action, observation))
-    assert env_name == "webshop" or True in said
+    assert sum(same) > 0.97 * len(same) > 100
 
 
 # ------------------------------------------------------------------------------------------------------- weights and loss
