@@ -13,35 +13,27 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 SEED=${SEED:-0} OUT=${OUT:-runs/ltc_gsm8k} TEACHER=${TEACHER:-expert} FLAGS=${FLAGS:-} EXPLORE=${EXPLORE:-}
-run() { [ -e "$1" ] || "${@:2}" --out "$1"; }        # run OUTPUT COMMAND...: unless the output is there
-started=$SECONDS
-mkdir -p "$OUT"
+recipe=ltc_gsm8k pattern=analogue
 
 if [ -n "${MODEL:-}" ]; then
     ITERATIONS=${ITERATIONS:-16}
-    world="--env gsm8k --data ${DATA:?give DATA=DIR, the folder with train.jsonl and test.jsonl} --max-tokens 512 --max-length 2048"
-    demonstrations="--agent $TEACHER --limit 7473" explored="--limit 512"
+    world="--env gsm8k --data ${DATA:?give DATA=DIR, the folder with train.jsonl and test.jsonl}
+           --max-tokens 512 --max-length 2048"
+    demonstrations="--agent $TEACHER --limit 7473"
+    explored="--limit 512"
     start="--agent $MODEL --lora-rank 16 --lora-alpha 16 --loss lm --epochs 3 --batch-size 32 --lr 2e-4 --max-length 2048"
-    learning="--loss ltc --batch-size 32 --lr 2e-4 --max-length 2048" test="--limit 1319"
+    learning="--loss ltc --batch-size 32 --lr 2e-4 --max-length 2048"
+    test="--limit 1319"
 else
     ITERATIONS=${ITERATIONS:-2}
     world="--env gsm8k --max-length 512 --max-tokens 60"
     # Few demonstrations, in the form of the Analogue, so that the agent knows what a second question is.
-    demonstrations="--agent expert --pattern analogue --teacher expert --limit 800" explored="--limit 3000"
+    demonstrations="--agent expert --pattern analogue --teacher expert --limit 800"
+    explored="--limit 3000"
     start="--agent tiny --width 96 --layers 2 --heads 6 --loss lm --epochs 10 --batch-size 8 --lr 3e-3 --schedule cosine
            --lm-tokens all-positive --lm-system-weight 0.5"
-    learning="--loss ltc --epochs 1 --batch-size 8 --lr 1e-3 --schedule cosine --value-lr 1e-2 --normalise-advantages --lm-tokens ${LM:-spoken}" test="--limit 400"
+    learning="--loss ltc --epochs 1 --batch-size 8 --lr 1e-3 --schedule cosine --value-lr 1e-2
+              --normalise-advantages --lm-tokens ${LM:-spoken}"
+    test="--limit 400"
 fi
-
-run "$OUT/demos.jsonl" python explore.py $demonstrations $world --seed "$SEED"
-run "$OUT/tuned" python train.py $start --data "$OUT/demos.jsonl" --seed "$SEED"
-before="$OUT/tuned" agents=("instruction tuned=$OUT/tuned" "LTC=$OUT/LTC-$ITERATIONS" "LTC 0=$OUT/tuned")
-for i in $(seq "$ITERATIONS"); do
-    run "$OUT/LTC-$i.jsonl" python explore.py --agent "$before" --teacher "$TEACHER" --pattern analogue $world $explored $EXPLORE \
-        --round "$i" --seed "$((SEED * 1000 + i + 1))"
-    run "$OUT/LTC-$i" python train.py --agent "$before" --data "$OUT/LTC-$i.jsonl" $learning $FLAGS --seed "$SEED"
-    before="$OUT/LTC-$i"
-    agents+=("LTC $i=$before")
-done
-python evaluate.py --agent "${agents[@]}" $world $test --seed "$SEED" --plot "$OUT/curve.png" --summary "$OUT/summary.json" \
-    --recipe ltc_gsm8k --seconds "$((SECONDS - started))" --out "$OUT/eval" --overwrite
+source recipes/taught.sh

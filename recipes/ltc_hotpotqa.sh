@@ -11,36 +11,28 @@
 # (the program: 2,048), batch 32, lr 2e-4 (the program: 4e-4), replies of 256 tokens, 6 steps, 2,048 tokens an episode.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-SEED=${SEED:-0} OUT=${OUT:-runs/ltc_hotpotqa} TEACHER=${TEACHER:-expert} FLAGS=${FLAGS:-}
-run() { [ -e "$1" ] || "${@:2}" --out "$1"; }        # run OUTPUT COMMAND...: unless the output is there
-started=$SECONDS
-mkdir -p "$OUT"
+SEED=${SEED:-0} OUT=${OUT:-runs/ltc_hotpotqa} TEACHER=${TEACHER:-expert} FLAGS=${FLAGS:-} EXPLORE=${EXPLORE:-}
+recipe=ltc_hotpotqa pattern=dialogue
 
 if [ -n "${MODEL:-}" ]; then
     ITERATIONS=${ITERATIONS:-8}
-    world="--env hotpotqa --data ${DATA:?give DATA=DIR, the folder of the official files} --max-steps 6 --max-tokens 256 --max-length 2048"
-    demonstrations="--agent $TEACHER --limit 8192" explored="--limit 1024"
+    world="--env hotpotqa --data ${DATA:?give DATA=DIR, the folder of the official files}
+           --max-steps 6 --max-tokens 256 --max-length 2048"
+    demonstrations="--agent $TEACHER --limit 8192"
+    explored="--limit 1024"
     start="--agent $MODEL --lora-rank 16 --lora-alpha 16 --loss lm --epochs 3 --batch-size 32 --lr 2e-4 --max-length 2048"
-    learning="--loss ltc --batch-size 32 --lr 2e-4 --max-length 2048" test="--limit 500"
+    learning="--loss ltc --batch-size 32 --lr 2e-4 --max-length 2048"
+    test="--limit 500"
 else
     ITERATIONS=${ITERATIONS:-3}
     world="--env hotpotqa --max-steps 8 --max-length 512"
     # The teacher of the demonstrations never looks anything up in 97% of its episodes; only its successes are learnt from.
-    demonstrations="--agent expert:0.97 --limit 6000" explored="--limit 512"
+    demonstrations="--agent expert:0.97 --limit 6000"
+    explored="--limit 512"
     start="--agent tiny --width 96 --layers 2 --heads 6 --loss lm --epochs 4 --batch-size 8 --lr 3e-3 --schedule cosine
            --lm-tokens all-positive --lm-system-weight 0.5"
-    learning="--loss ltc --epochs 2 --batch-size 16 --lr 4e-4 --value-lr 1e-2 --normalise-advantages --lm-tokens ${LM:-spoken}" test="--limit 300"
+    learning="--loss ltc --epochs 2 --batch-size 16 --lr 4e-4 --value-lr 1e-2
+              --normalise-advantages --lm-tokens ${LM:-spoken}"
+    test="--limit 300"
 fi
-
-run "$OUT/demos.jsonl" python explore.py $demonstrations $world --seed "$SEED"
-run "$OUT/tuned" python train.py $start --data "$OUT/demos.jsonl" --seed "$SEED"
-before="$OUT/tuned" agents=("instruction tuned=$OUT/tuned" "LTC=$OUT/LTC-$ITERATIONS" "LTC 0=$OUT/tuned")
-for i in $(seq "$ITERATIONS"); do
-    run "$OUT/LTC-$i.jsonl" python explore.py --agent "$before" --teacher "$TEACHER" --pattern dialogue $world $explored \
-        --round "$i" --seed "$((SEED * 1000 + i + 1))"
-    run "$OUT/LTC-$i" python train.py --agent "$before" --data "$OUT/LTC-$i.jsonl" $learning $FLAGS --seed "$SEED"
-    before="$OUT/LTC-$i"
-    agents+=("LTC $i=$before")
-done
-python evaluate.py --agent "${agents[@]}" $world $test --seed "$SEED" --plot "$OUT/curve.png" --summary "$OUT/summary.json" \
-    --recipe ltc_hotpotqa --seconds "$((SECONDS - started))" --out "$OUT/eval" --overwrite
+source recipes/taught.sh
