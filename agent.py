@@ -89,10 +89,11 @@ class Expert:
 DUTIES = {      # what a chat model is told about a role; the transcript and the role's prompt follow
     "think": "You write the next thought: what is known, what is missing, and what to do next. One or two sentences on one line.",
     "act": "You write the next command or answer in the form asked for above, and nothing else.",
-    "reason": "You explain the last action: write the thought that leads to it, as if it had come first. One or two sentences on one line.",
+    "reason": "You explain the last action: write the thought that leads to it, as if it had come first. One or two sentences on "
+              "one line.",
     "judge": "Was the last answer right? You reply with yes or no first.",
-    "pose": "You teach the student whose work you read. Invent one new question of the same kind, with other names and numbers, that "
-            "can be answered in the same way. On one line write the question, then the word Answer: and the right answer.",
+    "pose": "You teach the student whose work you read. Invent one new question of the same kind, with other names and numbers, "
+            "that can be answered in the same way. On one line write the question, then the word Answer: and the right answer.",
 }
 
 
@@ -166,13 +167,13 @@ class RemoteAgent:
                     raise BadInput(f"{self.name}: the server refuses ({reason}: {said}); look at the address, the "
                                    "model's name after # and PARLEY_API_KEY") from None
             except OfflineModeIsEnabled:
-                raise BadInput(f"{self.name}: the environment variable HF_HUB_OFFLINE forbids the client to ask; unset it") from None
+                raise BadInput(f"{self.name}: the variable HF_HUB_OFFLINE forbids the client to ask; unset it") from None
             except (InferenceTimeoutError, httpx2.HTTPError, ValueError, TypeError, AttributeError, LookupError) as error:
                 reason = " ".join(f"{type(error).__name__}: {error}".split())
             if attempt < self.tries:
                 await asyncio.sleep(self.pause * 2 ** (attempt - 1))
-        raise BadInput(f"{self.name}: no answer in {self.tries} tries ({reason[:200]}); what is finished is kept, give the same command "
-                       "again when the server is back")
+        raise BadInput(f"{self.name}: no answer in {self.tries} tries ({reason[:200]}); what is finished is kept, give the same "
+                       "command again when the server is back")
 
     def unsay(self, trajectory, n):
         """Nothing to forget: each request has the whole transcript."""
@@ -293,16 +294,16 @@ class LocalAgent:
         talk.tokens += tokens
 
     def unsay(self, trajectory, n):
-        """Take the conversation back: its cache beyond `fed` is never looked at. The last token is fed again, so that what others say
-        next can be measured from it. Rewards must not have been given since."""
+        """Take the conversation back: its cache beyond `fed` is never looked at. The last token is fed again, so that what
+        others say next can be measured from it. Rewards must not have been given since."""
         del trajectory.segments[n:]
         talk = self.conversations[id(trajectory)]
         talk.tokens = [token for segment in trajectory.segments for token in segment.tokens]
         talk.segments_read, talk.fed = n, min(talk.fed, len(talk.tokens) - 1)
 
     def close(self, trajectory):
-        """Give the slot back. What was said last and never read is encoded now, so that the record is whole. Words of another agent
-        that were never read have no log-probability: --loss ltc cannot learn from them."""
+        """Give the slot back. What was said last and never read is encoded now, so that the record is whole. Words of another
+        agent that were never read have no log-probability: --loss ltc cannot learn from them."""
         for segment in trajectory.segments if self.student else ():
             if segment.tokens is None:
                 segment.tokens = encode(self.tokenizer, self.end, segment)
@@ -342,7 +343,7 @@ class LocalAgent:
         at = (torch.tensor([r.talk.slot if whole else row for row, r in enumerate(requests)], device=self.device),
               torch.tensor([len(r.talk.tokens) - r.talk.fed - 1 for r in requests], device=self.device))
         for row, r in enumerate(requests):
-            if r.talk.unmeasured:               # others have spoken, so there is more than one token to read: rows are not `whole`
+            if r.talk.unmeasured:  # others have spoken, so there is more than one token to read: rows are not `whole`
                 self.measure(r.talk, last[row])
         logits, values = self.policy.speak(last[at], hidden[at])                                           # [R, V], [R]
         picked, logprobs = sample(logits, self.temperature, [r.talk.random.random() for r in requests])
@@ -352,8 +353,8 @@ class LocalAgent:
             r.add(token, logprob, value, done=token in self.stop)
 
     def measure(self, talk, last):
-        """The log-probabilities of what others said, from the hidden states [W, D] of what is just being fed. A token is predicted
-        by the state before it, which is fed with it: a prompt comes before every speech."""
+        """The log-probabilities of what others said, from the hidden states [W, D] of what is just being fed. A token is
+        predicted by the state before it, which is fed with it: a prompt comes before every speech."""
         for segment, start in talk.unmeasured:
             first, n = start - 1 - talk.fed, len(segment.tokens)
             logits = self.policy.lm_head(last[first:first + n]).float() / (self.temperature or 1.0)            # [n, V]
@@ -546,7 +547,7 @@ def load(name, value_layer=None):
     try:
         policy = Policy(model.to("cuda" if cuda else "cpu"), state.get("value_layer", -2) if value_layer is None else value_layer)
     except AttributeError as error:
-        raise BadInput(f"--agent {name}: a {type(model).__name__} is not built like a Llama ({error}); choose another model") from None
+        raise BadInput(f"--agent {name}: a {type(model).__name__} is not built like a Llama ({error}); choose another") from None
     head = os.path.join(name, "value_head.safetensors")
     if os.path.exists(head):
         from safetensors.torch import load_file

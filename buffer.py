@@ -158,8 +158,8 @@ def flatten(trajectory, max_length=None):
     every own one a value.
 
     A longer trajectory is cut at `max_length`, and the reward of the session that is cut moves to the last own token that is left
-    of it (L14: otherwise a long failure would look neutral). Segments without tokens (empty text) hand their reward to the token before.
-    Raises ValueError when a segment's tokens are missing.
+    of it (L14: otherwise a long failure would look neutral). Segments without tokens (empty text) hand their reward to the
+    token before. Raises ValueError when a segment's tokens are missing.
     """
     flat = {"tokens": [], "mask": [], "values": [], "logprobs": [], "rewards": []}
     recorded = True
@@ -284,9 +284,9 @@ def lm_mask(mask, positive, tokens="own", system_weight=1.0):
 def contrast(trajectories, success_at=1.0, fail_reward=-1.0, k_min=2):
     """(trajectory, weight) of those that the policy gradient with binarised rewards learns from, task by task and round by round.
 
-    A task with K successes and one failure has J = 1/(K+1) [sum_j log p(success j) + fail_reward log p(failure)]: all successes, and
-    the first failure, which is the one that was explored. Only a reward of at least `success_at` is a success. With K < k_min the
-    failure is left out: with K = 1 there is no imitation left in J, only contrast, which is unstable.
+    A task with K successes and one failure has J = 1/(K+1) [sum_j log p(success j) + fail_reward log p(failure)]: all
+    successes, and the first failure, which is the one that was explored. Only a reward of at least `success_at` is a success.
+    With K < k_min the failure is left out: with K = 1 there is no imitation left in J, only contrast, which is unstable.
     """
     groups = {}
     for t in trajectories:
@@ -300,8 +300,8 @@ def contrast(trajectories, success_at=1.0, fail_reward=-1.0, k_min=2):
 
 
 def sentences(weighted):
-    """The statistics of A3T's Tables 16 and 17: texts spoken in trajectories of positive and of negative weight, the negative share,
-    and the effective K, how many positive ones stand against a negative one."""
+    """The statistics of A3T's Tables 16 and 17: texts spoken in trajectories of positive and of negative weight, the negative
+    share, and the effective K, how many positive ones stand against a negative one."""
     count = {sign: sum(s.source != SYSTEM for t, w in weighted if (w > 0) == sign for s in t.segments) for sign in (True, False)}
     total = count[True] + count[False]
     return {"positive": count[True], "negative": count[False], "negative_share": count[False] / total if total else 0.0,

@@ -157,7 +157,7 @@ def play(name, args, tasks):
     import asyncio
     runs = []
     for run in range(args.runs):
-        options = argparse.Namespace(**{**vars(args), **explore.ALONE, "seed": args.seed + run})             # no teacher at the test
+        options = argparse.Namespace(**{**vars(args), **explore.ALONE, "seed": args.seed + run})  # no teacher at the test
         agent = explore.make_agent(args.agent, options, os.path.join(args.out, "replies.jsonl"))
         runs.append(asyncio.run(explore.play(tasks, agent, None, options)))
         file = re.sub(r"[^\w.-]+", "_", name)

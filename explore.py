@@ -3,11 +3,12 @@
     python explore.py --agent expert:0.8 --env alfworld --split train --limit 3000 --out runs/demos.jsonl
     python explore.py --agent runs/agent --env alfworld --split train --limit 256 --round 1 --out runs/1.jsonl
     python explore.py --agent runs/agent --env hotpotqa --pattern dialogue --teacher expert --max-steps 8 --out runs/1.jsonl
-    python explore.py --agent runs/agent --pattern actre --annotator expert --failed runs/1.jsonl --per-task 40 --out runs/1c.jsonl
-    python explore.py --agent runs/agent --env gsm8k --pattern analogue --teacher http://localhost:8000/v1#gpt --out runs/1.jsonl
+    python explore.py --agent runs/agent --env gsm8k --pattern analogue --teacher http://HOST:8000/v1#gpt --out runs/1.jsonl
+    python explore.py --agent runs/agent --pattern actre --annotator expert --failed runs/1.jsonl --per-task 9 --out runs/2.jsonl
 
-Every task of the split is played once; all episodes run at once, as many as the agent has slots. Finished episodes are appended
-to OUT.part; when all are there, they are written to OUT in the order of the tasks. A run that was stopped goes on from OUT.part.
+Every task of the split is played once, or --per-task times; as many episodes run at once as the agent has slots. Finished ones
+are appended to OUT.part; when all are there, they are written to OUT in the order of the tasks. A run that was stopped goes on
+from OUT.part.
 
 Dialogue and Analogue need a --teacher; its words get mask 2, and the log-probabilities that the agent gives them (L7). Replies of
 a server are kept in OUT.replies.jsonl, so that nothing is asked, and paid, twice.
@@ -27,7 +28,6 @@ import errors
 import patterns
 from errors import BadInput
 
-
 # The arguments below for an agent that plays each task once and alone, as it is tested.
 ALONE = {"pattern": "monologue", "judge": "env", "assume_teacher": False, "round": 0, "per_task": 1, "until_success": None}
 
@@ -35,20 +35,21 @@ ALONE = {"pattern": "monologue", "judge": "env", "assume_teacher": False, "round
 def parse():
     p = argparse.ArgumentParser(description="Play tasks and record the trajectories.")
     p.add_argument("--agent", required=True,
-                   help="a checkpoint directory, a hub name, http://HOST:PORT/v1#MODEL, expert, or expert:SHARE (careless in that share "
-                   "of the episodes)")
+                   help="a checkpoint directory, a hub name, http://HOST:PORT/v1#MODEL, expert, or expert:SHARE (careless in "
+                   "that share of the episodes)")
     p.add_argument("--out", required=True, help="the JSONL file to write")
     add_arguments(p)
     p.add_argument("--split", default="train", help="which tasks")
-    p.add_argument("--pattern", choices=["monologue", "dialogue", "analogue", "actre"], default="monologue", help="who speaks when")
-    p.add_argument("--teacher", help="the other agent of a dialogue or analogue: as --agent, e.g. expert or http://HOST:PORT/v1#MODEL")
+    p.add_argument("--pattern", choices=["monologue", "dialogue", "analogue", "actre"], default="monologue",
+                   help="who speaks when")
+    p.add_argument("--teacher", help="the other agent of a dialogue or analogue, named as for --agent")
     p.add_argument("--judge", choices=["env", "teacher"], default="env", help="who rewards the first answer of an analogue (L12)")
     p.add_argument("--assume-teacher", action="store_true",
                    help="+1 for each correction of an analogue's teacher, as the paper; default: only for right ones (L12)")
     p.add_argument("--annotator", help="actre: who writes the reasons of sampled actions: as --agent, or none for no reasons")
     p.add_argument("--p-sample", type=float, default=0.5, help="actre: probability that an action is sampled (A3T: 0.5)")
     p.add_argument("--failed", nargs="+", help="only the tasks that are failed in these files, and solved in none of them")
-    p.add_argument("--per-task", type=errors.count, default=1, help="episodes a task (A3T: 40 on ALFWorld, at most 20 on WebShop)")
+    p.add_argument("--per-task", type=errors.count, default=1, help="episodes a task (A3T: ALFWorld 40, WebShop at most 20)")
     p.add_argument("--until-success", type=errors.count, metavar="N",
                    help="stop a task's episodes at the first success, but not before N episodes (A3T on WebShop: 3)")
     p.add_argument("--round", type=int, default=0, help="number of this exploration, stored in the record")
@@ -69,7 +70,7 @@ def add_arguments(p):
     p.add_argument("--max-length", type=errors.count, default=1024, help="longest episode in tokens (LTC: 1024)")
     p.add_argument("--slots", type=errors.count, default=64, help="episodes at once; memory grows with slots x max-length")
     p.add_argument("--overflow-reward", type=float, default=-1.0, help="last reward of an episode that was cut off")
-    p.add_argument("--keep-invalid", action="store_true", help="learn from actions that cannot be parsed too (LTC A.2 skips them)")
+    p.add_argument("--keep-invalid", action="store_true", help="learn from unparsable actions too (LTC A.2 skips them)")
     p.add_argument("--value-layer", type=int, help="layer the value is read from: -2 paper, -1 program; default the checkpoint's")
     p.add_argument("--threads", type=errors.count, default=1, help="CPU threads; more than one helps only bigger models")
 
@@ -96,10 +97,11 @@ def make_agent(name, args, cache, student=True):
 
 def make_other(args):
     """The agent behind --teacher or --annotator; None where there is none. Raises BadInput where it does not fit the pattern."""
-    for option, name, patterns_with in (("teacher", args.teacher, ("dialogue", "analogue")), ("annotator", args.annotator, ("actre",))):
-        if name and args.pattern not in patterns_with:
-            raise BadInput(f"--pattern {args.pattern}: it has no --{option}; leave it out, or choose {' or '.join(patterns_with)}")
-        if not name and args.pattern in patterns_with:
+    for option, name, needed_by in (("teacher", args.teacher, ("dialogue", "analogue")),
+                                    ("annotator", args.annotator, ("actre",))):
+        if name and args.pattern not in needed_by:
+            raise BadInput(f"--pattern {args.pattern}: it has no --{option}; leave it out, or choose {' or '.join(needed_by)}")
+        if not name and args.pattern in needed_by:
             raise BadInput(f"--pattern {args.pattern}: give --{option} AGENT, e.g. --{option} expert")
     if args.pattern == "actre" and args.env in ("gsm8k", "hotpotqa", "apibank"):
         raise BadInput(f"--pattern actre: in --env {args.env} actions cannot be listed, so none can be sampled; choose another")
@@ -126,8 +128,8 @@ def only_failed(tasks, files):
         outcomes[t.task] = outcomes.get(t.task, False) or t.success
     left = [task for task in tasks if outcomes.get(task.id) is False]
     if not left:
-        raise BadInput(f"--failed {' '.join(files)}: none of the {len(tasks)} tasks is failed in it; give the same --limit and --seed as "
-                       "there")
+        raise BadInput(f"--failed {' '.join(files)}: none of the {len(tasks)} tasks is failed in it; give the same --limit and "
+                       "--seed as there")
     return left
 
 
@@ -167,8 +169,8 @@ async def episode(task, agent, teacher, args, number=0):
 
 
 async def play(tasks, agent, teacher, args, on_end=lambda trajectory: None, done=None):
-    """Play all tasks, --per-task times each, at most --slots at once, with a progress bar. done: task -> trajectories there already.
-    Returns the trajectories in the order of the tasks."""
+    """Play all tasks, --per-task times each, at most --slots at once, with a progress bar. done: task -> trajectories there
+    already. Returns the trajectories in the order of the tasks."""
     from tqdm import tqdm
     slots, done = asyncio.Semaphore(args.slots), done or {}
     ended = sum(map(len, done.values()))
@@ -235,8 +237,8 @@ def main():
     trajectories = explore(args, tasks, agent, teacher)
     for speaker in (agent, teacher):
         if speaker and speaker.name.startswith("http"):
-            print(f"{speaker.name}: {speaker.asked} requests, {speaker.tokens['prompt']:,} tokens read, {speaker.tokens['reply']:,} "
-                  "written", file=sys.stderr)
+            print(f"{speaker.name}: {speaker.asked} requests, {speaker.tokens['prompt']:,} tokens read, "
+                  f"{speaker.tokens['reply']:,} written", file=sys.stderr)
     won = sum(t.success for t in trajectories)
     print(f"{args.out}: {len(trajectories)} trajectories, success {won / len(trajectories):.1%}")
 

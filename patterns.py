@@ -28,7 +28,7 @@ class Rules:
     keep_invalid: bool = False          # learn from actions that cannot be parsed too; LTC A.2 skips them
     overflow_reward: float = -1.0       # added to the last reward of an episode that was cut off (L13)
     judge: str = "env"                  # who rewards the first answer of an Analogue: the environment's key, or the teacher (L12)
-    assume_teacher: bool = False        # +1 for every correction of a teacher; else for those that the environment finds right (L12)
+    assume_teacher: bool = False  # +1 for every correction of a teacher; else for those that the environment finds right (L12)
 
 
 async def ask(agent, trajectory, role, source=OWN):
@@ -110,9 +110,9 @@ async def analogue(env, again, similar, agent, teacher, trajectory, rules=Rules(
 async def actre(env, agent, annotator, trajectory, chance, rules=Rules(), p_sample=0.5):
     """Compose one trajectory of own and of sampled actions (A3T Appendix A). chance: a random.Random; annotator None: no reasons.
 
-    With probability `p_sample`, and always after three impossible actions in a row, the agent's move is unsaid, and another action
-    is drawn from the admissible ones. The annotator is asked for its reason *after* it is known; the record has the reason *before*
-    it, so that it reads like any other thought. Both get mask 2: that is how sampled steps are marked.
+    With probability `p_sample`, and always after three impossible actions in a row, the agent's move is unsaid, and another
+    action is drawn from the admissible ones. The annotator is asked for its reason *after* it is known; the record has the
+    reason *before* it, so that it reads like any other thought. Both get mask 2: that is how sampled steps are marked.
     """
     trajectory.add(env.reset(), SYSTEM, "task")
     impossible, done = 0, False

@@ -182,8 +182,8 @@ def load_samples(args, tokenizer):
         weighted = buffer.contrast(trajectories, args.success_at, args.fail_reward, args.k_min)
         trajectories, weights = [t for t, _ in weighted], {id(t): w for t, w in weighted}
         said = buffer.sentences(weighted)
-        print(f"sentences: {said['positive']:,} positive, {said['negative']:,} negative ({said['negative_share']:.1%}), effective K "
-              f"{said['effective_k']:.1f}", file=sys.stderr)
+        print(f"sentences: {said['positive']:,} positive, {said['negative']:,} negative ({said['negative_share']:.1%}), "
+              f"effective K {said['effective_k']:.1f}", file=sys.stderr)
     samples, known = [], {}                     # the same texts come again and again: encode each once
     for t in trajectories:
         if not agent.check_tokens(tokenizer, t):

@@ -249,8 +249,9 @@ def reason(first, steps, action):
         if here := [name for name in seen if memory.seen[name] == place]:
             return f"I need a {target} and saw {here[0]} . Next I go to {place} ."
         return f"{why} Next I look at {place} ."
-    return {"open": f"{why} Now I open {thing} .", "examine": f"{why} Next I look at {thing} .", "use": f"{why} Now I use {thing} .",
-            "take": f"I see {thing} . Now I take it from {place} .", "move": f"{why} Now I put it in {place} ."}.get(
+    return {"open": f"{why} Now I open {thing} .", "examine": f"{why} Next I look at {thing} .",
+            "use": f"{why} Now I use {thing} .", "take": f"I see {thing} . Now I take it from {place} .",
+            "move": f"{why} Now I put it in {place} ."}.get(
         command, f"{why} Now I {command} it with {place} ." if command in TOOLS else f"{why} Next I look around .")
 
 

@@ -160,8 +160,8 @@ def true(formula, facts, objects, bound):
 CHANGING = ("atlocation opened inreceptacle objectatlocation holds isclean ishot iscool istoggled issliced takenfrom").split()
 TOOLS = {"clean": ("sinkbasin", "cleanable", "isclean", None), "heat": ("microwave", "heatable", "ishot", "iscool"),
          "cool": ("fridge", "coolable", "iscool", "ishot")}             # verb: tool, what can be, gains, loses
-COMMAND = re.compile(r"(?:go to|open|close|examine|use|slice) \w+ \d+|(?:take|move|clean|heat|cool|slice) \w+ \d+ (?:from|to|with) \w+ \d+|"
-                     r"inventory|look|help")
+COMMAND = re.compile(r"(?:go to|open|close|examine|use|slice) \w+ \d+|inventory|look|help|"
+                     r"(?:take|move|clean|heat|cool|slice) \w+ \d+ (?:from|to|with) \w+ \d+")
 WELCOME = "-= Welcome to TextWorld, ALFRED! =-"
 MIDDLE = "You are in the middle of a room. Looking quickly around you, you see"
 HELP = """\

@@ -1,15 +1,16 @@
 """API-Bank: a user asks, the assistant answers with calls such as [AddAlarm(token='a1b2', time='2023-07-15 09:00:00')].
 
     import envs.apibank as apibank
-    task = apibank.tasks("test", data="DIR")[0]             # official dialogues: DIR holds level-1-given-desc, level-2-toolsearcher
+    task = apibank.tasks("test", data="DIR")[0]  # official dialogues: DIR holds level-1-given-desc, level-2-toolsearcher
     env = task.make()
     first = env.reset()                                     # the dialogue up to the first call
     observation, reward, done = env.step("[GetUserToken(username='JohnDoe', password='pass123')]")
 
-An official dialogue is played call by call: after each call of the agent the recorded result and what was said next is shown, up to the
-next call, whatever the agent called (as the official evaluation does). A call is right if it has the recorded name and the recorded
-input, type by type; arguments that hold free text may differ in their words (Jaccard > 0.5). The official rule compares results too;
-they follow from name and input. Accuracy is right calls / all calls; an episode is won if all are right.
+An official dialogue is played call by call: after each call of the agent the recorded result and what was said next is shown,
+up to the next call, whatever the agent called (as the official evaluation does). A call is right if it has the recorded name
+and the recorded input, type by type; arguments that hold free text may differ in their words (Jaccard > 0.5). The official
+rule compares results too; they follow from name and input. Accuracy is right calls / all calls; an episode is won if all are
+right.
 
 Official files (`data`, Apache-2.0, from github.com/AlibabaResearch/DAMO-ConvAI/tree/main/api-bank).
 """
@@ -32,7 +33,8 @@ class NoCall(Exception):
     """The text is no call; the message says why and where."""
 
 
-TOKEN = re.compile(r"""\s*(?:(?P<string>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|(?P<number>-?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?(?![\w.]))
+TOKEN = re.compile(r"""\s*(?:(?P<string>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
+                        |(?P<number>-?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?(?![\w.]))
                         |(?P<word>[A-Za-z_]\w*)|(?P<mark>[\[\](){},:=]))""", re.VERBOSE | re.DOTALL)
 WORDS = {"True": True, "true": True, "False": False, "false": False, "None": None, "null": None}
 ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
@@ -272,7 +274,8 @@ def tasks(split, data=None, limit=None, seed=0):
         turns = read_dialogue(file)
         if any(turn["role"] == "API" for turn in turns):
             kind = next(f"level {level}" for level, folder in LEVELS.items() if file.parent.name == folder)
-            found.append(Task(f"{file.parent.name}/{file.stem}", kind, split, lambda max_steps=None, turns=turns: Dialogue(turns)))
+            name = f"{file.parent.name}/{file.stem}"
+            found.append(Task(name, kind, split, lambda max_steps=None, turns=turns: Dialogue(turns)))
     return found
 
 
@@ -296,7 +299,7 @@ def read_dialogue(file):
 
 # ---------------------------------------------------------------- words, for prompts and tokenizers
 
-INSTRUCTION = """You are an assistant who helps with calls to an API. Each turn, first write a thought: what the user wants, and which \
-call does it. Then write one call in the form [Name(key='value', key2='value2')], with nothing else."""
+INSTRUCTION = """You are an assistant who helps with calls to an API. Each turn, first write a thought: what the user wants, and \
+which call does it. Then write one call in the form [Name(key='value', key2='value2')], with nothing else."""
 
 PHRASES, KINDS = [INSTRUCTION], []

@@ -112,8 +112,8 @@ def official_tasks(split, data, limit, seed):
     try:
         lines = file.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"--data {data}: {file} cannot be read ({error}); give the folder with GSM8K's train.jsonl and test.jsonl") \
-            from None
+        raise BadInput(f"--data {data}: {file} cannot be read ({error}); give the folder with GSM8K's train.jsonl and "
+                       "test.jsonl") from None
     found = []
     for line_number, line in enumerate(lines, start=1):
         try:
@@ -121,8 +121,8 @@ def official_tasks(split, data, limit, seed):
             text, answer = record["question"], record["answer"]
             key = number("####" + answer.rpartition("####")[2]) if "####" in answer else None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise BadInput(f"{file}:{line_number}: no GSM8K question ({type(error).__name__}: {error}); an object with question and "
-                           "answer was expected") from None
+            raise BadInput(f"{file}:{line_number}: no GSM8K question ({type(error).__name__}: {error}); an object with question "
+                           "and answer was expected") from None
         if key is None:
             raise BadInput(f'{file}:{line_number}: the answer has no number after "####"')
         steps = min(answer.count("<<"), 8)
@@ -174,7 +174,7 @@ def changes(question):
     found = sorted((match.start(), word, int(match[1]), sentence)
                    for (pattern, word), sentence in zip(READ, CHANGES) for match in pattern.finditer(question))
     if not start or not found:
-        raise BadInput("--agent expert, --teacher expert: the scripted teacher solves the built-in problems only; leave out --data")
+        raise BadInput("--agent expert, --teacher expert: the scripted teacher solves built-in problems only; leave out --data")
     return int(start[1]), [(word, k, sentence) for _, word, k, sentence in found]
 
 
@@ -189,7 +189,8 @@ def work(value, todo, slip=None, by=0):
 
 
 def expert(first, steps, careless=False):
-    """(thought, action) that solve a built-in problem step by step. careless: one operation is miscalculated, and so is the end."""
+    """(thought, action) that solve a built-in problem step by step. careless: one operation is miscalculated, and so is the
+    end."""
     value, todo = changes(first)
     thought, answer = right = work(value, todo)
     slips = [(slip, by) for slip in range(len(todo)) for by in (-2, -1, 1, 2)]

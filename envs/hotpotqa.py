@@ -118,7 +118,7 @@ class LiveWikipedia:
             with urllib.request.urlopen(request, timeout=self.timeout) as answer:
                 return json.load(answer)["query"]
         except (urllib.error.URLError, TimeoutError, ValueError, KeyError, TypeError) as error:
-            raise BadInput(f"--wiki live: no answer from {self.api} ({error}); check the network, or leave out --wiki live") from None
+            raise BadInput(f"--wiki live: no answer from {self.api} ({error}); check the network, or leave out --wiki") from None
 
 
 # ---------------------------------------------------------------- the environment
@@ -206,8 +206,8 @@ def official_tasks(split, data, limit, seed, wiki):
             kind = record.get("type", "question")
             found.append((record.get("_id") or record.get("id") or str(i), kind, record["question"], record["answer"]))
         except (KeyError, TypeError, ValueError) as error:
-            raise BadInput(f"{file}: record {i + 1} is no HotpotQA question ({type(error).__name__}: {error}); question, answer and "
-                           "context [[title, [sentences]]] were expected") from None
+            raise BadInput(f"{file}: record {i + 1} is no HotpotQA question ({type(error).__name__}: {error}); question, answer "
+                           "and context [[title, [sentences]]] were expected") from None
     source = LiveWikipedia() if wiki == "live" else Articles(pages)
     random.Random(f"{split} {seed}").shuffle(found)
     return [Task(name, kind, split, lambda max_steps=8, q=question, a=answer: Game(q, a, source, max_steps))
@@ -238,7 +238,8 @@ def read_records(file):
 
 FIRST = "Ada Ben Cleo Dan Eva Finn Gia Hugo Ida Jon Kim Leo Mia Ned Ola Pia Rex Sue Tom Uma".split()
 LAST = "Bell Brook Cole Dale Ford Gray Hill Lake Marsh Moss Park Reed Snow Stone Vale West".split()
-TOWNS = ("Alder Birch Cedar Elm Fern Hazel Ivy Linden Maple Oak Pine Rowan Sage Thorn Willow Yew".split(), ["field", "ton", "wick"])
+TOWNS = ("Alder Birch Cedar Elm Fern Hazel Ivy Linden Maple Oak Pine Rowan Sage Thorn Willow Yew".split(),
+         ["field", "ton", "wick"])
 COUNTRIES = "Arland Borland Corland Dorland Norland Orland Sorland Torland".split()
 RIVERS = "Amber Blue Clear Dark Green Long Red Swift White Winding".split()
 BOOKS = ("Broken Golden Hidden Last Lost Quiet Silver Stolen Sunken Winter".split(),
@@ -345,7 +346,7 @@ def expert(first, steps, careless=False):
     """
     kind, asked = next(((kind, found) for kind, pattern in ASKED.items() if (found := pattern.search(first))), (None, None))
     if kind is None:
-        raise BadInput("--agent expert, --teacher expert: the scripted player knows the built-in questions only; leave out --data")
+        raise BadInput("--agent expert, --teacher expert: the scripted player knows built-in questions only; leave out --data")
     known = {(x, relation): y for _, text in steps for relation, pattern in TOLD.items() for x, y in pattern.findall(text)}
     chains = [asked["x"]] if kind != "comparison" else [asked["x"], asked["z"]]
     ends = []
@@ -393,8 +394,9 @@ def analogous(task, env, words):
 # ---------------------------------------------------------------- words, for prompts and tokenizers
 
 INSTRUCTION = """You answer a question with an encyclopedia. Each turn, first write a thought: what you know and what you still \
-need. Then write one command. search[title] opens an article and shows its first sentences, or titles like it. lookup[word] shows \
-the next sentence of the open article that has the word. finish[answer] gives your answer, as short as possible, and ends."""
+need. Then write one command. search[title] opens an article and shows its first sentences, or titles like it. lookup[word] \
+shows the next sentence of the open article that has the word. finish[answer] gives your answer, as short as possible, and \
+ends."""
 
 PHRASES = [INSTRUCTION, "Question:", "search[", "lookup[", "finish[", "Could not find", "Similar:", "No more results.",
            "Invalid action:", "Episode finished, reward =", "I found all. The answer is", "I need the", "I do not see the",

@@ -1,4 +1,5 @@
-"""WebShop: buy what an instruction asks for, by searching and clicking. The text environment, its reward, and a small built-in shop.
+"""WebShop: buy what an instruction asks for, by searching and clicking. The text environment, its reward, and a small built-in
+shop.
 
     import envs.webshop as webshop
     task = webshop.tasks("test", limit=1)[0]                # the built-in shop; data="DIR": the official files
@@ -12,8 +13,9 @@ reward on "Buy Now" is the original's, a number from 0 to 1; an episode is won i
 Official data (`data`, MIT, from github.com/princeton-nlp/WebShop): items_shuffle.json or items_shuffle_1000.json, with
 items_ins_v2.json or items_ins_v2_1000.json, and, for goals written by people, items_human_ins.json. Goals are shuffled as there;
 0-499 are test, 500-1499 eval, the rest train. Where the original draws without a seed (the upper price of a goal, the price of a
-product that has a range), we draw with one. Nouns in titles come from spaCy and its en_core_web_sm; without them every word that is
-no function word counts as a noun, which is said once on stderr and changes r_type a little. Searching is BM25 (Lucene there).
+product that has a range), we draw with one. Nouns in titles come from spaCy and its en_core_web_sm; without them every word
+that is no function word counts as a noun, which is said once on stderr and changes r_type a little. Searching is BM25 (Lucene
+there).
 """
 import json
 import random
@@ -63,14 +65,14 @@ class Goal:
 
 # ---------------------------------------------------------------- the reward (WebShop's engine/goal.py)
 
-COLOURS = """alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze brown burgundy camel camo caramel
-champagne charcoal cheetah chestnut chocolate christmas coffee cognac copper coral cranberry cream crystal dark denim eggplant elephant
-espresso fuchsia gold granite grape graphite grass gray green grey heather indigo ivory ivy khaki lavender lemon leopard light lilac
-lime magenta maroon mauve merlot midnight mint mocha multicolor mushroom mustard natural navy nude olive orange peach pewter pink plum
-purple rainbow red rose royal rust sand sapphire seashell silver skull slate steel stone stonewash sunflower tan taupe teal tiger
-turquoise violet walnut wheat white wine yellow""".split()
-FUNCTION_WORDS = set("a an and are as at by for from in into is it its of off on or our out so than that the their this to too up with "
-                     "you your".split())
+COLOURS = """alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze brown burgundy camel camo
+caramel champagne charcoal cheetah chestnut chocolate christmas coffee cognac copper coral cranberry cream crystal dark denim
+eggplant elephant espresso fuchsia gold granite grape graphite grass gray green grey heather indigo ivory ivy khaki lavender
+lemon leopard light lilac lime magenta maroon mauve merlot midnight mint mocha multicolor mushroom mustard natural navy nude
+olive orange peach pewter pink plum purple rainbow red rose royal rust sand sapphire seashell silver skull slate steel stone
+stonewash sunflower tan taupe teal tiger turquoise violet walnut wheat white wine yellow""".split()
+FUNCTION_WORDS = set("a an and are as at by for from in into is it its of off on or our out so than that the their this to too "
+                     "up with you your".split())
 
 
 def token_set_ratio(a, b):
@@ -95,14 +97,15 @@ def words(title):
 
 @cache
 def noun_parser():
-    """title -> its nouns in lower case, by spaCy's small English model; `words`, and a line on stderr, where it is not installed."""
+    """title -> its nouns in lower case, by spaCy's small English model; `words`, and a line on stderr, where it is not
+    installed."""
     try:
         import spacy
         model = spacy.load("en_core_web_sm", disable=["parser", "ner"])
         return cache(lambda title: [token.text.lower() for token in model(title) if token.pos_ in ("NOUN", "PROPN")])
     except (ModuleNotFoundError, OSError):
-        print("webshop: without spaCy and en_core_web_sm all words but function words count as nouns of a title; for the original's "
-              "reward pip install spacy, then python -m spacy download en_core_web_sm", file=sys.stderr)
+        print("webshop: without spaCy and en_core_web_sm all words but function words count as nouns of a title; for the "
+              "original's reward pip install spacy, then python -m spacy download en_core_web_sm", file=sys.stderr)
         return words
 
 
@@ -153,8 +156,9 @@ class Shop:
             raise BadInput("--env webshop: searching needs a package; pip install bm25s") from None
         products = list(self.products.values())
         if self.index is None:
+            texts = bm25s.tokenize([self.text(p) for p in products], stopwords="en", show_progress=False)
             self.index = bm25s.BM25()
-            self.index.index(bm25s.tokenize([self.text(p) for p in products], stopwords="en", show_progress=False), show_progress=False)
+            self.index.index(texts, show_progress=False)
         query = bm25s.tokenize([keywords.lower()], stopwords="en", show_progress=False, return_ids=False)
         found, scores = self.index.retrieve(query, k=min(RESULTS, len(products)), show_progress=False)
         return [products[i] for i, score in zip(found[0], scores[0]) if score > 0]
@@ -263,15 +267,16 @@ class Game:
             parts += ["< Prev", *(text for name, values in p.options.items() for text in (name, *values)), p.title,
                       f"Price: {p.tag}", "Rating: N.A.", "Description", "Features", "Reviews", "Buy Now"]
         else:
-            parts += ["< Prev", *{"description": (self.product.description,), "features": self.product.bullets}.get(self.page, ())]
+            shown = {"description": (self.product.description,), "features": self.product.bullets}
+            parts += ["< Prev", *shown.get(self.page, ())]
         return SEP.join(parts)
 
 
 # ---------------------------------------------------------------- official files
 
 def tasks(split, data=None, limit=None, seed=0):
-    """The goals of "train", "eval" or "test": official ones from the folder DATA (shuffled by `seed` within the split), or those of
-    the built-in shop (a fifth of its products is for eval and test alone), chosen by `seed`."""
+    """The goals of "train", "eval" or "test": official ones from the folder DATA (shuffled by `seed` within the split), or
+    those of the built-in shop (a fifth of its products is for eval and test alone), chosen by `seed`."""
     if split not in COUNTS:
         raise BadInput(f"--split {split}: WebShop has {', '.join(COUNTS)}")
     if data is None:
@@ -279,7 +284,7 @@ def tasks(split, data=None, limit=None, seed=0):
     shop, goals = official(str(data))
     cut = {"test": goals[:500], "eval": goals[500:1500], "train": goals[1500:]}[split]
     if not cut:
-        raise BadInput(f"--data {data}: only {len(goals)} goals, which are all in test; use --split test, or the larger product file")
+        raise BadInput(f"--data {data}: only {len(goals)} goals, which are all in test; use --split test, or the larger file")
     order = list(enumerate(cut))
     random.Random(f"{split} {seed}").shuffle(order)
     return [make_task(f"{split}/{i}", split, goal, shop) for i, goal in order[:limit]]
@@ -304,7 +309,8 @@ def official(data):
                 products.append(product)
                 seen.add(product.asin)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise BadInput(f"--data {data}: product {number + 1} is broken ({type(error).__name__}: {error}); get the file again") from None
+            raise BadInput(f"--data {data}: product {number + 1} is broken ({type(error).__name__}: {error}); get the file "
+                           "again") from None
     shop = Shop(products)
     for product in shop.products.values():
         if people is not None:
@@ -326,8 +332,8 @@ def synthetic_goals(product, record, rng):
     goals = []
     for options in combinations:
         text = ", and ".join(f"{name}: {value}" for name, value in options.items())
-        goals.append(make_goal(record["instruction"] + (f" with {text}" if text else ""), product, record["instruction_attributes"],
-                               list(options.values()), rng, noun_parser()))
+        wish = record["instruction"] + (f" with {text}" if text else "")
+        goals.append(make_goal(wish, product, record["instruction_attributes"], list(options.values()), rng, noun_parser()))
     return goals
 
 
@@ -385,9 +391,10 @@ def built_in_shop():
         first, second = rng.sample(QUALITIES, 2)
         price = float(rng.randrange(8, 90))
         options = {"color": rng.sample(SOLD_COLOURS, 3), **({"size": SIZES} if THINGS[thing] else {})}
-        products.append(Product(f"B0 {number}", f"{rng.choice(BRANDS)} {first.title()} {thing.title()}", f"A {thing} for every day.",
-                                (f"It is {first} and {second}.", f"This {thing} lasts."), (first, second), options, price, f"${price}",
-                                thing, ("Home", thing.title())))
+        title = f"{rng.choice(BRANDS)} {first.title()} {thing.title()}"
+        bullets = f"It is {first} and {second}.", f"This {thing} lasts."
+        products.append(Product(f"B0 {number}", title, f"A {thing} for every day.", bullets, (first, second), options, price,
+                                f"${price}", thing, ("Home", thing.title())))
     return Shop(products), products
 
 
@@ -400,7 +407,8 @@ def built_in_tasks(split, limit, seed):
         product = rng.choice([p for i, p in enumerate(products) if (i % 5 == 0) != (split == "train")])
         options = [rng.choice(values) for values in product.options.values()]
         text = f"i need a {product.attributes[1]} {product.attributes[0]} {product.query} in {' and '.join(options)}"
-        found.append(make_task(f"{split}/{seed}/{index}", split, make_goal(text, product, product.attributes, options, rng, words), shop))
+        goal = make_goal(text, product, product.attributes, options, rng, words)
+        found.append(make_task(f"{split}/{seed}/{index}", split, goal, shop))
     return found
 
 
@@ -475,15 +483,16 @@ def analogous(task, env, words):
 
 # ---------------------------------------------------------------- words, for prompts and tokenizers
 
-INSTRUCTION = """You shop for what an instruction asks for. Each turn, first write a thought: what you look for, and whether what you \
-see fits. Then write one command: search[words], or click[name] with the name of a button, a product or an option on the page. \
-Choose the right options before click[buy now], which ends the trip."""
+INSTRUCTION = """You shop for what an instruction asks for. Each turn, first write a thought: what you look for, and whether \
+what you see fits. Then write one command: search[words], or click[name] with the name of a button, a product or an option on \
+the page. Choose the right options before click[buy now], which ends the trip."""
 
-PHRASES = [INSTRUCTION, "WebShop [SEP] Instruction:", "Instruction:", "i need a", "and price lower than", "dollars", "[SEP] Search",
-           "Back to Search [SEP]", "Total results:", "[SEP] Next > [SEP]", "< Prev [SEP]", "[SEP] Rating: N.A. [SEP] Description [SEP] "
-           "Features [SEP] Reviews [SEP] Buy Now", "Price:", "[SEP]", "search[", "click[", "back to search]", "buy now]", "next >]",
-           "< prev]", "features]", "I search for a", "I look at", "Nothing fits. I turn the page.", "It is right. I go back.",
-           "It is not", "I go back.", "There is no", "Is it", "I read the features.", "I choose", "All is right. I buy it.", "I buy it.",
-           "It is", "lasts.", "Thank you for shopping with us!", "Your score (min 0.0, max 1.0)"]
+PHRASES = [INSTRUCTION, "WebShop [SEP] Instruction:", "Instruction:", "i need a", "and price lower than", "dollars",
+           "[SEP] Search", "Back to Search [SEP]", "Total results:", "[SEP] Next > [SEP]", "< Prev [SEP]",
+           "[SEP] Rating: N.A. [SEP] Description [SEP] Features [SEP] Reviews [SEP] Buy Now", "Price:", "[SEP]", "search[",
+           "click[", "back to search]", "buy now]", "next >]", "< prev]", "features]", "I search for a", "I look at",
+           "Nothing fits. I turn the page.", "It is right. I go back.",
+           "It is not", "I go back.", "There is no", "Is it", "I read the features.", "I choose", "All is right. I buy it.",
+           "I buy it.", "It is", "lasts.", "Thank you for shopping with us!", "Your score (min 0.0, max 1.0)"]
 
 KINDS = ["b0"]

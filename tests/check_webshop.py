@@ -2,10 +2,11 @@
 
     python tests/check_webshop.py --products FILE --episodes FILE --goals FILE
 
---products: a JSON list of {asin, title, price, options {name: [values]}}; --episodes: of {idx, instruction, actions, bought, score};
---goals: of {key: {asin, query, name, goal_options}}, the goal of episode idx in place idx. Title, price and options are known, the
-goal's attributes are not: a score agrees if some number of attributes, and of matches among them, gives it with our r_type, price
-and options. (Without spaCy r_type is that of our own noun rule.) All titles are also indexed, and each searched for.
+--products: a JSON list of {asin, title, price, options {name: [values]}}; --episodes: of {idx, instruction, actions, bought,
+score}; --goals: of {key: {asin, query, name, goal_options}}, the goal of episode idx in place idx. Title, price and options
+are known, the goal's attributes are not: a score agrees if some number of attributes, and of matches among them, gives it with
+our r_type, price and options. (Without spaCy r_type is that of our own noun rule.) All titles are also indexed, and each
+searched for.
 """
 import argparse
 import json
@@ -40,7 +41,8 @@ def agrees(episode, key, products, nouns):
     kind = 1.0 if bought.asin == (target and target.asin) else webshop.type_reward(bought, goal)
     known = webshop.option_matches(chosen.values(), goal) + (bought.price <= upper)
     kinds = {kind, 1.0} if kind == 0.5 else {kind}              # categories, which may save it, are not in the files
-    possible = {kind * (matched + known) / (n + len(goal.options) + 1) for kind in kinds for n in range(1, 9) for matched in range(n + 1)}
+    counts = [(n, matched) for n in range(1, 9) for matched in range(n + 1)]
+    possible = {kind * (matched + known) / (n + len(goal.options) + 1) for kind in kinds for n, matched in counts}
     return any(abs(score - episode["score"]) < 5e-3 for score in possible), (kind, known)
 
 

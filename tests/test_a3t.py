@@ -176,8 +176,8 @@ def test_what_a_local_agent_took_back_leaves_no_trace(student):
 
 @pytest.mark.parametrize("world", [alfworld, webshop])
 def test_the_scripted_annotator_explains_any_action(world):
-    """A reason for each admissible action along the expert's way; for the expert's own it is the expert's, nearly always (its thought
-    in the shop, when it goes back, says more)."""
+    """A reason for each admissible action along the expert's way; for the expert's own it is the expert's, nearly always (its
+    thought in the shop, when it goes back, says more)."""
     same = []
     for task in world.tasks("train", limit=40, seed=5):
         env, steps, done = task.make(max_steps=8), [], False
@@ -283,8 +283,9 @@ def test_composing_for_failed_tasks(rounds):
 def test_composing_goes_on_where_it_was(rounds, student, tmp_path):
     lines = rounds[1].read_text().splitlines(keepends=True)
     (tmp_path / "c.jsonl.part").write_text("".join(lines[:4]) + lines[6])
-    run_explore("--agent", student, "--limit", 4, "--max-steps", 4, "--max-tokens", 6, "--slots", 3, "--round", 1, "--keep-invalid",
-                "--pattern", "actre", "--annotator", "expert", "--failed", rounds[0], "--per-task", 3, "--out", tmp_path / "c.jsonl")
+    run_explore("--agent", student, "--limit", 4, "--max-steps", 4, "--max-tokens", 6, "--slots", 3, "--round", 1,
+                "--keep-invalid", "--pattern", "actre", "--annotator", "expert", "--failed", rounds[0], "--per-task", 3,
+                "--out", tmp_path / "c.jsonl")
     def texts(path):
         return [(t.id, [s.text for s in t.segments]) for t in buffer.read(path)]
     assert texts(tmp_path / "c.jsonl") == texts(rounds[1])

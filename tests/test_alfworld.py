@@ -1052,4 +1052,5 @@ def test_every_admissible_command_parses_and_babble_does_not():
         for command, _ in play(task.make(max_steps=20))[1]:
             assert all(map(env.parses, env.admissible))
             env.step(command)
-    assert env.parses(" take mug 7 from moon 2 ") and not any(map(env.parses, ("", "go", "go to desk", "take mug 1", "dance", "look up")))
+    assert env.parses(" take mug 7 from moon 2 ")
+    assert not any(map(env.parses, ("", "go", "go to desk", "take mug 1", "dance", "look up")))

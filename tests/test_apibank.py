@@ -14,7 +14,8 @@ from errors import BadInput
     ("[GetToday()]", "GetToday", {}), ("GetToday()", "GetToday", {}),
     ("Sure: [ Add ( a = 1 , b = -2.5 ) ] then", "Add", {"a": 1, "b": -2.5}),
     ("[A(x='it\\'s', y=\"a 'b' \\\"c\\\"\", z='l1\\nl2')]", "A", {"x": "it's", "y": "a 'b' \"c\"", "z": "l1\nl2"}),
-    ("[A(x=['a', \"b\", [1, []]], y={'k': {'n': True}, 2: None})]", "A", {"x": ["a", "b", [1, []]], "y": {"k": {"n": True}, 2: None}}),
+    ("[A(x=['a', \"b\", [1, []]], y={'k': {'n': True}, 2: None})]", "A",
+     {"x": ["a", "b", [1, []]], "y": {"k": {"n": True}, 2: None}}),
     ("[A(x='a, b=c)', y='[1]',)]", "A", {"x": "a, b=c)", "y": "[1]"}),
     ("[A(x=true, y=null, z=1e3)]", "A", {"x": True, "y": None, "z": 1000.0}),
     ("[A(x='1')] [B(y=2)]", "A", {"x": "1"}), ("[A(x='ünïcode 你好')]", "A", {"x": "ünïcode 你好"})])
@@ -23,7 +24,8 @@ def test_calls_are_read(text, name, arguments):
 
 
 @pytest.mark.parametrize("text, message", [
-    ("", "no Name"), ("I do not know.", "no Name"), ("[A(x=1", "too early"), ("[A(x=)]", "no value"), ("[A(x=abc)]", "texts need quotes"),
+    ("", "no Name"), ("I do not know.", "no Name"), ("[A(x=1", "too early"), ("[A(x=)]", "no value"),
+    ("[A(x=abc)]", "texts need quotes"),
     ("[A(1)]", "where a word was expected"), ("[A(x 1)]", "'=' was expected"), ("[A(x=1 y=2)]", "'\\)' was expected"),
     ("[A(x='open)]", "no part of a call"), ("[A(x=1, x=2)]", "given twice"), ("[A(x=[1 2])]", "'\\]' was expected"),
     ("[A(x={[1]: 2})]", "a key of an object"), ("[A(x=" + "[" * 99 + ")]", "too deeply"), ("[A(x=2023-07-15)]", "was expected")])
@@ -60,7 +62,8 @@ RECORD = {"api_name": "AddMeeting", "param_dict": {
 @pytest.mark.parametrize("change, wanted", [
     ({}, True), ({"attendees": ["John", "Jane"]}, True), ({"attendees": ["Jane", "John"]}, False),
     ({"count": 2}, True), ({"count": 2.0}, True),
-    ({"count": 3}, False), ({"count": True}, False), ({"meeting_topic": "project launch plan"}, True), ({"meeting_topic": "launch"}, False),
+    ({"count": 3}, False), ({"count": True}, False), ({"meeting_topic": "project launch plan"}, True),
+    ({"meeting_topic": "launch"}, False),
     ({"token": "a1 "}, True), ({"token": "A1"}, False), ({"extra": 1}, False), ({"token": None}, False)])
 def test_what_counts_as_right(change, wanted):
     assert apibank.right("AddMeeting", {**RECORD["param_dict"], **change}, RECORD) == wanted
@@ -77,8 +80,10 @@ def turn(name, output="success", exception=None, **arguments):
             "result": {"api_name": name, "input": arguments, "output": output, "exception": exception}}
 
 
-TURNS = [{"role": "User", "text": "Wake me."}, {"role": "AI", "text": "Who are you?"}, turn("GetUserToken", {"token": "t"}, username="Al"),
-         {"role": "AI", "text": "When?"}, {"role": "User", "text": "At 9."}, turn("AddAlarm", None, "no such day", token="t", time="9"),
+TURNS = [{"role": "User", "text": "Wake me."}, {"role": "AI", "text": "Who are you?"},
+         turn("GetUserToken", {"token": "t"}, username="Al"),
+         {"role": "AI", "text": "When?"}, {"role": "User", "text": "At 9."},
+         turn("AddAlarm", None, "no such day", token="t", time="9"),
          {"role": "AI", "text": "Sorry."}]
 
 
@@ -112,7 +117,8 @@ def test_a_dialogue_that_ends_with_a_call(tmp_path):
     assert env.step("[GetUserToken(username='Al')]") == ('Result: {"token": "t"}', 1, True)
 
 
-@pytest.mark.parametrize("line", ["{", "[]", '{"role": "AI"}', '{"role": "API", "api_name": "A", "param_dict": {}}', '{"text": "a"}',
+@pytest.mark.parametrize("line", ["{", "[]", '{"role": "AI"}', '{"role": "API", "api_name": "A", "param_dict": {}}',
+                                  '{"text": "a"}',
                                   '{"role": "API", "api_name": "A", "param_dict": [], "result": {"output": 1, "exception": 1}}'])
 def test_broken_dialogues(tmp_path, line):
     (folder(tmp_path) / "level-1-given-desc" / "a.jsonl").write_text(json.dumps(TURNS[0]) + "\n" + line + "\n")

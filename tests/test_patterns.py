@@ -214,9 +214,9 @@ def world(request, tmp_path_factory):
 def test_any_pattern_on_any_environment(world, pattern):
     """The record is whole: every teacher's token has the student's own log-probability, so the first update's ratio is 1."""
     env, steps, student, folder = world
-    steps, out = 20 if pattern == "analogue" else steps, folder / f"{pattern}.jsonl"          # the teacher must have time to be right
-    run_explore("--agent", student, "--env", env, "--limit", 4, "--max-steps", steps, "--max-tokens", 6, "--slots", 3, "--pattern",
-                pattern, "--teacher", "expert", "--temperature", 0.8, "--out", out)
+    steps, out = 20 if pattern == "analogue" else steps, folder / f"{pattern}.jsonl"  # the teacher must have time to be right
+    run_explore("--agent", student, "--env", env, "--limit", 4, "--max-steps", steps, "--max-tokens", 6, "--slots", 3,
+                "--pattern", pattern, "--teacher", "expert", "--temperature", 0.8, "--out", out)
     trajectories = buffer.read(out)
     others = [s for t in trajectories for s in t.segments if s.source == OTHER]
     assert {t.pattern for t in trajectories} == {pattern} and {t.teacher for t in trajectories} == {"expert"} and others

@@ -34,9 +34,11 @@ class Server:
                     time.sleep(0.6)
                 message = {"role": "assistant", "content": say(body["messages"])}
                 good = {"choices": [{"index": 0, "finish_reason": "stop", "message": message}],
-                        "usage": {"prompt_tokens": 10, "completion_tokens": 3, "total_tokens": 13}, "id": "1", "created": 1, "model": "m"}
+                        "usage": {"prompt_tokens": 10, "completion_tokens": 3, "total_tokens": 13}, "id": "1", "created": 1,
+                        "model": "m"}
                 broken = {"broken": b'{"choices": [', "empty": b'{"choices": []}', "strange": b"[1, 2]",
-                          "silent": json.dumps({**good, "choices": [{**good["choices"][0], "message": {"role": "assistant"}}]}).encode()}
+                          "silent": json.dumps({**good, "choices": [{**good["choices"][0],
+                                                                     "message": {"role": "assistant"}}]}).encode()}
                 answer = broken.get(fault, json.dumps(good).encode())
                 try:
                     self.send_response(fault if isinstance(fault, int) else 200)
@@ -69,7 +71,8 @@ def serve(monkeypatch):
 
 
 def remote(server, tmp_path, **options):
-    return agent.RemoteAgent(server.address, "Solve it.", 20, 1.0, str(tmp_path / "replies.jsonl"), pause=0.0, timeout=0.3, **options)
+    return agent.RemoteAgent(server.address, "Solve it.", 20, 1.0, str(tmp_path / "replies.jsonl"), pause=0.0, timeout=0.3,
+                             **options)
 
 
 def talk(speaker, role="think", number=0):
@@ -88,7 +91,8 @@ def test_a_reply_and_its_cost(serve, tmp_path, monkeypatch, capsys):
     segment = talk(speaker)
     assert (segment.text, segment.source, segment.role, segment.tokens) == ("it is 3, I think.", OTHER, "think", None)
     path, body = server.asked[0]
-    assert path == "/v1/chat/completions" and body["model"] == "teacher-1" and body["max_tokens"] == 20 and body["temperature"] == 1
+    assert path == "/v1/chat/completions" and body["model"] == "teacher-1" and body["max_tokens"] == 20 \
+        and body["temperature"] == 1
     assert body["messages"][0]["role"] == "system" and body["messages"][0]["content"].startswith("Solve it.")
     assert body["messages"][1] == {"role": "user", "content": "What is 3?\nThought:"}
     assert speaker.asked == 1 and speaker.tokens == {"prompt": 10, "reply": 3}
@@ -173,11 +177,13 @@ def solve(messages):
 
 
 def test_an_exploration_with_a_remote_teacher_survives_and_loses_nothing(serve, tmp_path, capsys):
-    """Analogue with a server that fails now and then, then dies for good, then is back: the run goes on, and asks nothing twice."""
+    """Analogue with a server that fails now and then, then dies for good, then is back: the run goes on, and asks nothing
+    twice."""
     run_explore("--agent", "expert", "--env", "gsm8k", "--limit", 8, "--out", tmp_path / "demos.jsonl")
     run_train(*TINY, "--loss", "lm", "--data", tmp_path / "demos.jsonl", "--lr", 1e-2, "--out", tmp_path / "student")
     server = serve(solve, faults=[None, 500, None, "broken", None, None, None, None, 403])
-    words = ["--agent", tmp_path / "student", "--env", "gsm8k", "--limit", 6, "--pattern", "analogue", "--teacher", server.address,
+    words = ["--agent", tmp_path / "student", "--env", "gsm8k", "--limit", 6, "--pattern", "analogue", "--teacher",
+             server.address,
              "--slots", 2, "--out", tmp_path / "a.jsonl", "--max-tokens", 8]
     with pytest.raises(BadInput, match="refuses"):
         run_explore(*words)

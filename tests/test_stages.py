@@ -157,7 +157,7 @@ def test_cutting_keeps_the_rewards_on_both_sides_of_the_cut():
         t.add("x", source, "act", earned).tokens = tokens
     assert buffer.flatten(t, 7)["rewards"] == [0, 0, 0, 1, 0, 0, -1]
     assert buffer.flatten(t, 6)["rewards"] == [0, 0, 0, 1, 0, -1]
-    assert buffer.flatten(t, 5)["rewards"] == [0, 0, 0, 1, 0]                  # nothing of the second session is left to earn its -1
+    assert buffer.flatten(t, 5)["rewards"] == [0, 0, 0, 1, 0]  # nothing of the second session is left to earn its -1
 
 
 def test_a_file_comes_back_as_it_was_written(tmp_path):

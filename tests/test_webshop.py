@@ -11,9 +11,11 @@ from envs import webshop
 from errors import BadInput
 
 
-def product(asin="B01", title="Soft Cotton Shirt", bullets=("washable", "made well"), attributes=("cotton",), price=20.0, query="shirt",
+def product(asin="B01", title="Soft Cotton Shirt", bullets=("washable", "made well"), attributes=("cotton",), price=20.0,
+            query="shirt",
             categories=("Clothing", "Shirts"), **options):
-    return webshop.Product(asin, title, f"A description of {asin}.", tuple(bullets), tuple(attributes), options, price, f"${price}", query,
+    return webshop.Product(asin, title, f"A description of {asin}.", tuple(bullets), tuple(attributes), options, price,
+                           f"${price}", query,
                            categories)
 
 
@@ -30,9 +32,9 @@ SHIRT = product(color=["blue", "red"])
     (SHIRT, ["blue"], 1), (SHIRT, [], 3 / 4), (SHIRT, ["red"], 3 / 4),                                     # options
     (SHIRT, ["navy blue stripes"], 1), (SHIRT, ["aqua blue"], 3 / 4),              # the first colour of the *list* in it: aqua
     (product(price=30.0), ["blue"], 1), (product(price=30.01), ["blue"], 3 / 4),                           # price
-    (product(bullets=(), attributes=()), ["blue"], 3 / 4),                                                 # cotton is in the title
-    (product(title="Soft Shirt", bullets=("of cotton",), attributes=()), ["blue"], 3 / 4),                 # in a bullet; not washable
-    (product(title="Soft Shirt", bullets=(), attributes=("pure cotton", "machine washable")), ["blue"], 1),        # words of a list
+    (product(bullets=(), attributes=()), ["blue"], 3 / 4),  # cotton is in the title
+    (product(title="Soft Shirt", bullets=("of cotton",), attributes=()), ["blue"], 3 / 4),  # in a bullet; not washable
+    (product(title="Soft Shirt", bullets=(), attributes=("pure cotton", "machine washable")), ["blue"], 1),  # words of a list
     (product(title="Soft Shirt", bullets=(), attributes=("cottony",)), ["blue"], 3 / 4)])     # 92: near enough, but not washable
 def test_the_parts_of_the_reward(bought, chosen, wanted):
     assert webshop.reward(bought, chosen, goal(SHIRT)) == pytest.approx(wanted)
@@ -43,8 +45,8 @@ WANTED = product(title="Soft Cotton Shirt Summer Garden Party Long Sleeve Button
 
 @pytest.mark.parametrize("title, query, categories, wanted", [
     ("Soft Cotton Shirt", "shirt", (), 1), ("Soft Cotton Shirt", "other", (), 1),                  # 3/11 > 0.2
-    ("Soft Cotton Rug", "other", (), .5), ("Soft Cotton Rug", "shirt", (), 1),                     # 2/11: the same query saves it,
-    ("Soft Cotton Rug", "other", ("Shirts", "Clothing", "Men"), 1),                                # or two categories; one does not
+    ("Soft Cotton Rug", "other", (), .5), ("Soft Cotton Rug", "shirt", (), 1),  # 2/11: the same query saves it,
+    ("Soft Cotton Rug", "other", ("Shirts", "Clothing", "Men"), 1),  # or two categories; one does not
     ("Soft Cotton Rug", "other", ("Shirts",), .5),
     ("Soft Rug", "other", (), .1), ("Soft Rug", "shirt", ("Clothing", "Shirts"), .1),              # 1/11 < 0.1, whatever else
     ("Garden Chair Party", "other", (), .5), ("Wool Rug", "shirt", ("Clothing", "Shirts"), 0)])    # nothing in common
@@ -56,7 +58,8 @@ def test_the_branches_of_r_type(title, query, categories, wanted):
 def test_a_goal_without_nouns_scores_a_fifth():
     """0.2 is not more than 0.2: the query or the categories must decide."""
     bare = goal(product(title="Of the to"))
-    assert webshop.type_reward(product(query="shirt"), bare) == 1 and webshop.type_reward(product(query="x", categories=()), bare) == .5
+    assert webshop.type_reward(product(query="shirt"), bare) == 1
+    assert webshop.type_reward(product(query="x", categories=()), bare) == .5
 
 
 @pytest.mark.parametrize("a, b, wanted", [
@@ -99,13 +102,15 @@ def test_the_search_page():
 def test_results_ten_a_page():
     game = shop()
     text, reward, done = game.step("search[Cotton Shirt]")
-    assert text.startswith("Instruction: [SEP] i need a shirt [SEP] Back to Search [SEP] Page 1 (Total results: 25) [SEP] Next > [SEP] B")
-    assert (reward, done) == (0, False) and len(re.findall(r"\[SEP\] B\d\d \[SEP\] Cotton Shirt \w+ \d+ \[SEP\] \$20.0", text)) == 10
+    start = "Instruction: [SEP] i need a shirt [SEP] Back to Search [SEP] Page 1 (Total results: 25) [SEP] Next > [SEP] B"
+    assert text.startswith(start) and (reward, done) == (0, False)
+    assert len(re.findall(r"\[SEP\] B\d\d \[SEP\] Cotton Shirt \w+ \d+ \[SEP\] \$20.0", text)) == 10
     assert buttons(game)[:2] == ["back to search", "next >"] and len(buttons(game)) == 12
     game.step("click[Next >]")
     text = game.step("click[next >]")[0]
     assert "Page 3 (Total results: 25) [SEP] < Prev [SEP] Next > [SEP]" in text and len(buttons(game)) == 8
-    assert "Page 4" in game.step("click[next >]")[0] and buttons(game) == ["back to search", "< prev", "next >"]       # empty, as there
+    assert "Page 4" in game.step("click[next >]")[0] and buttons(game) == ["back to search", "< prev",
+                                                                           "next >"]       # empty, as there
     assert "Page 3" in game.step("click[< prev]")[0]
     assert game.step("click[back to search]")[0].startswith("WebShop")
 
@@ -118,12 +123,14 @@ def at_item(game, asin="b07"):
 def test_an_item_and_its_pages():
     game = shop()
     text = at_item(game)
-    assert text == ("Instruction: [SEP] i need a shirt [SEP] Back to Search [SEP] < Prev [SEP] color [SEP] blue [SEP] red [SEP] size [SEP] "
-                    "s | m [SEP] l [SEP] Cotton Shirt Blue 7 [SEP] Price: $20.0 [SEP] Rating: N.A. [SEP] Description [SEP] Features [SEP] "
-                    "Reviews [SEP] Buy Now")
-    assert buttons(game) == ["back to search", "< prev", "description", "features", "reviews", "buy now", "blue", "red", "s | m", "l"]
+    assert text == ("Instruction: [SEP] i need a shirt [SEP] Back to Search [SEP] < Prev [SEP] color [SEP] blue [SEP] red [SEP] "
+                    "size [SEP] s | m [SEP] l [SEP] Cotton Shirt Blue 7 [SEP] Price: $20.0 [SEP] Rating: N.A. [SEP] "
+                    "Description [SEP] Features [SEP] Reviews [SEP] Buy Now")
+    assert buttons(game) == ["back to search", "< prev", "description", "features", "reviews", "buy now", "blue", "red", "s | m",
+                             "l"]
     start = "Instruction: [SEP] i need a shirt [SEP] Back to Search [SEP] < Prev"
-    assert game.step("click[Description]")[0] == f"{start} [SEP] A description of B07." and buttons(game) == ["back to search", "< prev"]
+    assert game.step("click[Description]")[0] == f"{start} [SEP] A description of B07." \
+        and buttons(game) == ["back to search", "< prev"]
     assert game.step("click[buy now]")[0] == game.observation() and game.page == "description"
     assert game.step("click[< prev]")[0] == text
     assert game.step("click[features]")[0] == f"{start} [SEP] washable [SEP] made well"
@@ -173,11 +180,13 @@ def test_searching_works_from_everywhere_and_the_limit_ends():
 
 # ---------------------------------------------------------------------------------------------------------- official files
 
-ITEM = {"asin": "B0A", "name": "Soft Cotton Shirt", "full_description": "Nice.", "small_description": ["one", "two"], "pricing": "$12.50",
+ITEM = {"asin": "B0A", "name": "Soft Cotton Shirt", "full_description": "Nice.", "small_description": ["one", "two"],
+        "pricing": "$12.50",
         "customization_options": {"Color": [{"value": " Blue/White "}, {"value": "Red"}], "Size": None}, "query": " Shirts ",
         "product_category": "Clothing › Men › Shirts", "category": "fashion"}
 INS = {"B0A": {"attributes": ["cotton"], "instruction": "Find me shirts", "instruction_attributes": ["cotton"]}}
-HUMAN = {"B0A": [{"instruction": "i want a blue shirt.", "instruction_attributes": ["cotton"], "instruction_options": ["blue | white"]},
+HUMAN = {"B0A": [{"instruction": "i want a blue shirt.", "instruction_attributes": ["cotton"],
+                  "instruction_options": ["blue | white"]},
                  {"instruction": "any", "instruction_attributes": [], "instruction_options": []}]}
 
 
@@ -195,12 +204,14 @@ def test_official_products(tmp_path):
     sold, goals = webshop.official(str(write(tmp_path, [ITEM, *more])))
     assert list(sold.products) == ["B0A", "B0B", "B0C"]
     a, b, c = sold.products.values()
-    assert a == webshop.Product("B0A", "Soft Cotton Shirt", "Nice.", ("one", "two"), ("cotton",), {"color": ["blue | white", "red"]}, 12.5,
+    assert a == webshop.Product("B0A", "Soft Cotton Shirt", "Nice.", ("one", "two"), ("cotton",),
+                                {"color": ["blue | white", "red"]}, 12.5,
                                 "$12.5", "shirts", ("Clothing", "Men", "Shirts"))
     assert 5 <= b.price <= 9 and b.tag == "$5.0 to $9.0" and b.bullets == ("one",) and b.attributes == ("DUMMY_ATTR",)
     assert c.price == 100 and c.tag == "$100.0"
     assert sorted(g.options for g in goals) == [("blue | white",), ("red",)]
-    assert all(re.fullmatch(r"Find me shirts with color: (blue \| white|red), and price lower than [2345]0.00 dollars", g.instruction)
+    assert all(re.fullmatch(r"Find me shirts with color: (blue \| white|red), and price lower than [2345]0.00 dollars",
+                            g.instruction)
                and g.price_upper in (30, 40, 50) for g in goals)
 
 
@@ -211,7 +222,7 @@ def test_the_upper_price_is_the_larger_of_two_of_the_next_four_tens():
             return [40.0, 20.0]
     made = webshop.make_goal("i need it", product(price=12.5), ["soft"], [], Drawn(), webshop.words)
     assert made.price_upper == 40 and made.instruction == "i need it, and price lower than 40.00 dollars"
-    dear = webshop.make_goal("i need it", product(price=985.0), ["soft"], [], Drawn(), webshop.words)          # one ten above it is left
+    dear = webshop.make_goal("i need it", product(price=985.0), ["soft"], [], Drawn(), webshop.words)  # one ten above it is left
     assert dear.price_upper == 1_000_000 and dear.instruction == "i need it"
 
 
