@@ -4,8 +4,8 @@
     env.reset() -> str                  the first observation
     env.step(action) -> (observation, reward, done)
     env.parses(action) -> bool          is this a command at all? (It may still do nothing.)
-    env.possible(action) -> bool        would it do something now?
     env.admissible -> list[str]         the commands that would do something now, where they can be listed; else empty
+    env.possible(action) -> bool        would it do something now? (only where they can be listed)
     env.won, env.truncated              how it ended: solved, or cut off by the step limit
     env.metrics -> dict                 what else its benchmark reports, e.g. {"f1": 0.5}
 

@@ -191,10 +191,7 @@ def tasks(split, data=None, limit=None, seed=0, wiki="offline"):
 
 def official_tasks(split, data, limit, seed, wiki):
     """Reads {"_id", "question", "answer", "type", "level", "context"} objects."""
-    if not (file := Path(data)).is_file():
-        file = next((Path(data) / name for name in FILES.get(split, ()) if (Path(data) / name).is_file()), None)
-    if file is None:
-        raise BadInput(f"--data {data}: none of {', '.join(FILES.get(split, [split]))} is there; give HotpotQA's folder or file")
+    file = find_file(split, data)
     records, pages, found = read_records(file), {}, []
     for i, record in enumerate(records):
         try:
@@ -212,6 +209,16 @@ def official_tasks(split, data, limit, seed, wiki):
     random.Random(f"{split} {seed}").shuffle(found)
     return [Task(name, kind, split, lambda max_steps=8, q=question, a=answer: Game(q, a, source, max_steps))
             for name, kind, question, answer in found[:limit]]
+
+
+def find_file(split, data):
+    """The official file of a split in the folder `data`; `data` itself if it is a file."""
+    if Path(data).is_file():
+        return Path(data)
+    for name in FILES.get(split, ()):
+        if (Path(data) / name).is_file():
+            return Path(data) / name
+    raise BadInput(f"--data {data}: none of {', '.join(FILES.get(split, [split]))} is there; give HotpotQA's folder or file")
 
 
 def read_records(file):

@@ -6,7 +6,6 @@
 import argparse
 import os
 import sys
-from pathlib import Path
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -16,8 +15,7 @@ from envs import gsm8k, hotpotqa
 
 def check_hotpotqa(data, split):
     """Search every gold title, look up a word of its supporting sentence, finish with the answer."""
-    file = Path(data) if Path(data).is_file() else next(p for n in hotpotqa.FILES[split] if (p := Path(data) / n).exists())
-    gold = {r["question"]: r for r in hotpotqa.read_records(file)}
+    gold = {r["question"]: r for r in hotpotqa.read_records(hotpotqa.find_file(split, data))}
     tasks, found, opened, titles, score = hotpotqa.tasks(split, data), 0, 0, 0, 0.0
     for task in tasks:
         env = task.make(max_steps=None)
