@@ -1,5 +1,7 @@
 """The one error a user is meant to see: a line that names the file or the argument, what is wrong, and the mend."""
 import argparse
+import json
+import os
 import sys
 
 
@@ -12,6 +14,24 @@ def count(text):
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 1")
     return int(text)
+
+
+def same_command(note, args, begun):
+    """Write the arguments of a run that may be stopped into the file `note`; if the run has `begun`, compare with those that
+    are there first. Raises BadInput if any differs that changes the result."""
+    free = ("overwrite", "threads", "slots", "micro_batch", "save_every", "show", "seconds")
+    now = {name: value for name, value in vars(args).items() if name not in free}
+    if begun:
+        before = {}
+        if os.path.exists(note):
+            with open(note, encoding="utf-8") as file:
+                before = json.load(file)
+        if changed := [name for name, value in now.items() if name not in before or before[name] != value]:
+            raise BadInput(f"{note}: what is there was begun with another --{changed[0].replace('_', '-')} "
+                           f"({before.get(changed[0])}); give the same, or --overwrite to begin anew")
+    with open(f"{note}.tmp", "w", encoding="utf-8") as file:
+        json.dump(now, file)
+    os.replace(f"{note}.tmp", note)
 
 
 def run(main):

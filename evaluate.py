@@ -6,7 +6,9 @@
 
 Prints success by kind of task for each agent, with a 95% Wilson interval on the whole, the average and the best of --runs runs
 (as LTC's Table 1), and the mean length of the prompt, which is all that is read before the agent's first word (as Table 4).
-Writes OUT/metrics.json and the trajectories, OUT/NAME.RUN.jsonl. Agents named NAME N are points of a learning curve.
+Writes OUT/metrics.json and the trajectories, OUT/NAME.RUN.jsonl; an evaluation that was stopped goes on from those. Agents named
+NAME N are points of a learning curve; if there are no others, their table also says how many tasks have been solved by one of
+them so far (as A3T's tables of rounds).
 Agents play greedily unless --temperature says otherwise; greedy runs are all alike.
 """
 import argparse
@@ -91,6 +93,8 @@ def table(results):
     lines.append(["95% interval", *("{:.1%} - {:.1%}".format(*r["interval"]) for r in results)])
     if results[0]["runs"] > 1:
         lines.append([f"best of {results[0]['runs']} runs", *(f"{r['best']['all']:.1%}" for r in results)])
+    if "accumulated" in results[0]:
+        lines.append(["by one of those so far", *(f"{r['accumulated']:.1%}" for r in results)])
     lines += [[m, *(f"{r['metrics'][m]:.1%}" for r in results)] for m in results[0]["metrics"]]
     lines.append(["actions an episode", *(f"{r['steps']:.1f}" for r in results)])
     prompts = ("-" if r["prompt_tokens"] is None else f"{r['prompt_tokens']:.0f}" for r in results)
@@ -109,7 +113,8 @@ def rows(results):
         found.append({"name": r["name"], "metric": "success", "value": r["success"]["all"], "n": r["n"]["all"]})
         found += [{"name": r["name"], "metric": f"success {k}", "value": v, "n": r["n"][k]}
                   for k, v in r["success"].items() if k != "all"]
-        found += [{"name": r["name"], "metric": m, "value": v, "n": r["n"]["all"]} for m, v in r["metrics"].items()]
+        more = {**r["metrics"], **({"accumulated success": r["accumulated"]} if "accumulated" in r else {})}
+        found += [{"name": r["name"], "metric": m, "value": v, "n": r["n"]["all"]} for m, v in more.items()]
     return found
 
 
@@ -152,16 +157,22 @@ def readable(trajectory):
     return f"--- {trajectory.task}: {end}, reward {trajectory.reward:+g}\n{transcript(trajectory)}"
 
 
+def run_file(name, run, args):
+    """Where the trajectories of an agent's run are kept."""
+    return os.path.join(args.out, re.sub(r"[^\w.-]+", "_", name) + f".{run}.jsonl")
+
+
 def play(name, args, tasks):
-    """All runs of one agent, written to OUT. Returns lists of trajectories."""
-    import asyncio
+    """All runs of one agent, written to OUT; those that are there already are read. Returns lists of trajectories."""
     runs = []
     for run in range(args.runs):
-        options = argparse.Namespace(**{**vars(args), **explore.ALONE, "seed": args.seed + run})  # no teacher at the test
-        agent = explore.make_agent(args.agent, options, os.path.join(args.out, "replies.jsonl"))
-        runs.append(asyncio.run(explore.play(tasks, agent, None, options)))
-        file = re.sub(r"[^\w.-]+", "_", name)
-        buffer.write(os.path.join(args.out, f"{file}.{run}.jsonl"), runs[-1])
+        options = argparse.Namespace(**{**vars(args), **explore.ALONE, "seed": args.seed + run,       # no teacher at the test
+                                        "out": run_file(name, run, args)})
+        if os.path.exists(options.out):
+            runs.append(buffer.read(options.out))
+        else:
+            agent = explore.make_agent(args.agent, options, os.path.join(args.out, "replies.jsonl"))
+            runs.append(explore.explore(options, tasks, agent))
     return runs
 
 
@@ -171,22 +182,31 @@ def main():
     if os.path.exists(target) and not args.overwrite:
         raise BadInput(f"{target}: is there already; give --overwrite or another --out")
     tasks = explore.load_tasks(args)
-    if args.overwrite and os.path.exists(os.path.join(args.out, "replies.jsonl")):
-        os.remove(os.path.join(args.out, "replies.jsonl"))
+    names = [name or agent for name, _, agent in (entry.rpartition("=") for entry in args.agent)]
+    files = [run_file(name, run, args) for name in names for run in range(args.runs)]
+    if len(set(files)) < len(files):
+        raise BadInput("--agent: two agents have the same name; write NAME=AGENT with names that differ")
     for folder in (args.out, *(os.path.dirname(path) for path in (args.plot, args.summary) if path)):
         os.makedirs(folder or ".", exist_ok=True)
     if args.plot:
         drawing()           # rather now than after all has been played
-    results, seen = [], {}
-    for entry in args.agent:
-        name, _, args.agent = entry.rpartition("=")
-        name = name or args.agent
+    note, parts = os.path.join(args.out, "args.json"), [*files, *(f"{file}.part" for file in files)]
+    if args.overwrite:
+        explore.forget(target, os.path.join(args.out, "replies.jsonl"), *parts)
+    errors.same_command(note, args, begun=any(map(os.path.exists, parts)))
+    results, seen, solved = [], {}, {}          # solved: curve -> tasks that one of its agents has won so far
+    for name, entry in zip(names, list(args.agent)):
+        args.agent = entry.rpartition("=")[2]
         if args.agent not in seen:
             seen[args.agent] = play(name, args, tasks)
         results.append(measure(name, seen[args.agent]))
+        if curve := CURVE.fullmatch(name):
+            solved.setdefault(curve[1], set()).update(t.task for t in seen[args.agent][0] if t.success)
+            results[-1]["accumulated"] = len(solved[curve[1]]) / len(tasks)
     with open(target, "w", encoding="utf-8") as file:
         about = {"env": args.env, "split": tasks[0].split, "data": bool(args.data), "seed": args.seed}
         json.dump({**about, "agents": results}, file, indent=1)
+    os.remove(note)
     if args.plot:
         plot(results, args.plot)
     if args.summary:

@@ -8,7 +8,7 @@
 
 Every task of the split is played once, or --per-task times; as many episodes run at once as the agent has slots. Finished ones
 are appended to OUT.part; when all are there, they are written to OUT in the order of the tasks. A run that was stopped goes on
-from OUT.part.
+from OUT.part, if the arguments are those in OUT.args.
 
 Dialogue and Analogue need a --teacher; its words get mask 2, and the log-probabilities that the agent gives them (L7). Replies of
 a server are kept in OUT.replies.jsonl, so that nothing is asked, and paid, twice.
@@ -199,20 +199,11 @@ async def play(tasks, agent, teacher, args, on_end=lambda trajectory: None, done
 def explore(args, tasks, agent, teacher=None):
     """Play what OUT.part does not hold yet, then write OUT. Returns all trajectories."""
     part, done = f"{args.out}.part", {}
-    if os.path.exists(part) and args.overwrite:
-        os.remove(part)
     if os.path.exists(part):
         buffer.cut_torn_line(part)
-        if os.path.getsize(part):
-            for t in buffer.read(part):
-                done.setdefault(t.task, []).append(t)
-            first = next(iter(done.values()))[0]
-            begun = first.policy, first.temperature, first.id, first.pattern, first.teacher
-            now = agent.name, args.temperature, name_of(first.task, args), args.pattern, teacher.name if teacher else ""
-            if begun != now or not done.keys() <= {t.id for t in tasks}:
-                raise BadInput(f"{part}: begun by another command (agent {first.policy}, round {first.round}); "
-                               "give --overwrite to begin anew")
-            print(f"{part}: going on after {sum(map(len, done.values()))} episodes", file=sys.stderr)
+        for t in buffer.read(part) if os.path.getsize(part) else ():
+            done.setdefault(t.task, []).append(t)
+        print(f"{part}: going on after {sum(map(len, done.values()))} episodes", file=sys.stderr)
     with open(part, "a", encoding="utf-8") as file:
         def keep(trajectory):
             file.write(buffer.to_line(trajectory))
@@ -223,18 +214,26 @@ def explore(args, tasks, agent, teacher=None):
     return trajectories
 
 
+def forget(*files):
+    """Remove what is there of these files."""
+    for file in filter(os.path.exists, files):
+        os.remove(file)
+
+
 def main():
     args = parse()
     if os.path.exists(args.out) and not args.overwrite:
         raise BadInput(f"{args.out}: is there already; give --overwrite or another --out")
     tasks = load_tasks(args)
-    if args.overwrite and os.path.exists(f"{args.out}.replies.jsonl"):
-        os.remove(f"{args.out}.replies.jsonl")
     if args.failed:
         tasks = only_failed(tasks, args.failed)
     os.makedirs(os.path.dirname(args.out) or ".", exist_ok=True)
+    if args.overwrite:
+        forget(f"{args.out}.part", f"{args.out}.replies.jsonl")
+    errors.same_command(f"{args.out}.args", args, begun=os.path.exists(f"{args.out}.part"))
     agent, teacher = make_agent(args.agent, args, f"{args.out}.replies.jsonl"), make_other(args)
     trajectories = explore(args, tasks, agent, teacher)
+    os.remove(f"{args.out}.args")
     for speaker in (agent, teacher):
         if speaker and speaker.name.startswith("http"):
             print(f"{speaker.name}: {speaker.asked} requests, {speaker.tokens['prompt']:,} tokens read, "

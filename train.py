@@ -101,7 +101,7 @@ import torch  # noqa: E402
 
 import agent  # noqa: E402
 import buffer  # noqa: E402
-import envs  # noqa: E402
+import envs.words  # noqa: E402
 
 # ------------------------------------------------------------------------------------------------------- the loss (LTC A.4)
 # All arguments are tensors over n tokens: [n], logits [n, V]. `weight` is the term's mask, `total` its sum over the whole update.
@@ -364,11 +364,6 @@ def peak_memory():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
 
 
-def state_of(args, step):
-    """state.json: what this checkpoint was trained on, and how."""
-    return {"step": step, "args": {k: v for k, v in vars(args).items() if k not in ("overwrite", "threads", "save_every")}}
-
-
 def checkpoint(policy, tokenizer, optimizer, args, part, step, average):
     """Replace the folder `part` by the present state; at no moment is there none that is whole."""
     new = f"{part}.new"
@@ -376,7 +371,7 @@ def checkpoint(policy, tokenizer, optimizer, args, part, step, average):
     os.makedirs(new)
     state = {"optimizer": optimizer.state_dict(), "random": torch.get_rng_state(), "average": average}
     torch.save(state, os.path.join(new, "optimizer.pt"))
-    agent.save(policy, tokenizer, new, state_of(args, step))
+    agent.save(policy, tokenizer, new, {"step": step, "args": vars(args)})
     shutil.rmtree(part, ignore_errors=True)
     os.rename(new, part)
 
@@ -392,9 +387,6 @@ def resume_from(args, part):
             shutil.rmtree(leftover, ignore_errors=True)
         open(f"{part}.metrics", "w").close()
         return None, 0
-    if changed := [k for k, v in state_of(args, 0)["args"].items() if state["args"].get(k) != v]:
-        before = state["args"].get(changed[0])
-        raise BadInput(f"{part}: begun with another --{changed[0].replace('_', '-')} ({before}); give the same, or --overwrite")
     with open(f"{part}.metrics", encoding="utf-8") as file:
         lines = file.readlines()[:state["step"]]
     with open(f"{part}.metrics", "w", encoding="utf-8") as file:
@@ -412,7 +404,7 @@ def start(args, folder):
     if args.agent == "tiny":
         trajectories = [t for path in args.data for t in buffer.read(path)]
         world = envs.module(trajectories[0].env)
-        tokenizer = agent.tiny_tokenizer({s.text for t in trajectories for s in t.segments}, world.PHRASES, world.KINDS)
+        tokenizer = envs.words.tokenizer_for({s.text for t in trajectories for s in t.segments}, world.PHRASES, world.KINDS)
         layer = -2 if args.value_layer is None else args.value_layer
         return agent.make_tiny(tokenizer, args.width, args.layers, args.heads, layer, args.seed), tokenizer
     policy, tokenizer = agent.load(args.agent, args.value_layer)
@@ -430,6 +422,7 @@ def main(args):
     if os.path.exists(args.out) and not args.overwrite:
         raise BadInput(f"{args.out}: is there already; give --overwrite or another --out")
     folder, step = resume_from(args, part)
+    errors.same_command(f"{args.out}.args", args, begun=step > 0)
     policy, tokenizer = start(args, folder)
     trained = sum(p.numel() for p in policy.parameters() if p.requires_grad)
     print(f"{trained:,} parameters to train, vocabulary {len(tokenizer)}", file=sys.stderr)
@@ -443,12 +436,13 @@ def finish(policy, tokenizer, args, part, n):
     done = f"{args.out}.done"           # not PART.new: a run killed here must not go on from it
     shutil.rmtree(done, ignore_errors=True)
     os.makedirs(done)
-    agent.save(policy, tokenizer, done, {**state_of(args, None), "trajectories": n})
+    agent.save(policy, tokenizer, done, {"step": None, "args": vars(args), "trajectories": n})
     shutil.copy(f"{part}.metrics", os.path.join(done, "metrics.jsonl"))
     shutil.rmtree(args.out, ignore_errors=True)
     os.rename(done, args.out)
     shutil.rmtree(part, ignore_errors=True)
-    os.remove(f"{part}.metrics")
+    for leftover in (f"{part}.metrics", f"{args.out}.args"):
+        os.remove(leftover)
     print(f"{args.out}: trained")
 
 

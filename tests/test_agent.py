@@ -18,6 +18,7 @@ import envs
 import explore
 import patterns
 from buffer import OWN, SYSTEM
+from envs import words
 
 WORDS = ["you see mug 1 and desk 2 and book 3", "go to desk 1", "take mug 2 from shelf 1", "your task is to: find a pen",
          "nothing happens.", "put pen", "do one task.", "you won", "i see mug 1 .", "thought: action:"]
@@ -27,7 +28,7 @@ KINDS = ["mug", "desk", "book", "shelf", "pen"]
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return agent.tiny_tokenizer(WORDS, PHRASES, KINDS)
+    return words.tokenizer_for(WORDS, PHRASES, KINDS)
 
 
 def make_lively(tokenizer, value_layer=-2, seed=1):
@@ -156,7 +157,7 @@ def test_chance_belongs_to_the_conversation_and_the_seed(lively, tokenizer):
 
 def test_a_reply_stops_at_its_end_mark_or_at_max_tokens(tokenizer, monkeypatch):
     local = agent.LocalAgent(make_lively(tokenizer), tokenizer, "scripted", 1, max_tokens=4)
-    says(monkeypatch, tokenizer, ["go to", "desk 1", agent.END, "pen", "pen", "pen", "pen", "pen"])
+    says(monkeypatch, tokenizer, ["go to", "desk 1", words.END, "pen", "pen", "pen", "pen", "pen"])
     first, second = own(talk_all(local, [["you see mug 1", "nothing happens."]], ["a"], local.stop)[0])
     assert first.text == "go to desk 1" and tokenizer.decode(first.tokens) == "go to desk 1 <end>"
     assert second.text == "pen pen pen pen" and len(second.tokens) == 4
@@ -473,7 +474,7 @@ def test_a_lora_keeps_the_value_head_of_its_base(lora):
 
 def test_tokens_of_another_vocabulary_are_noticed(lively, tokenizer):
     trajectory = talk_all(agent.LocalAgent(lively, tokenizer, "lively", 1, max_tokens=5), SCRIPTS[:1], IDS[:1], set())[0]
-    other = agent.tiny_tokenizer(WORDS + ["apple 1"], PHRASES, [*KINDS, "apple"])
+    other = words.tokenizer_for(WORDS + ["apple 1"], PHRASES, [*KINDS, "apple"])
     assert agent.check_tokens(tokenizer, trajectory) and not agent.check_tokens(other, trajectory)
 
 

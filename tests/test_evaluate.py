@@ -7,6 +7,7 @@ from conftest import SHORT, run_evaluate
 
 import buffer
 import evaluate
+import explore
 from buffer import OWN, SYSTEM
 from errors import BadInput
 
@@ -75,6 +76,46 @@ def test_rows_of_the_summary():
     assert evaluate.rows([evaluate.measure("x", [FIRST])]) == [
         {"name": "x", "metric": "success", "value": pytest.approx(2 / 3), "n": 3},
         {"name": "x", "metric": "success heat", "value": .5, "n": 2}, {"name": "x", "metric": "success cool", "value": 1, "n": 1}]
+
+
+def test_tasks_solved_so_far_add_up_along_a_curve(tmp_path, capsys, monkeypatch):
+    """The first point solves a and c, the second b alone: 2 of 3, then all 3. Beside other agents the table has no such row."""
+    third = [episode("a", "heat", False), episode("b", "heat", True), episode("c", "cool", False)]
+    monkeypatch.setattr(evaluate, "play", lambda name, args, tasks: [FIRST if name == "x 0" else third])
+    run_evaluate("--agent", "x 0=first", "x 1=second", "--limit", 3, "--out", tmp_path / "eval", "--summary", tmp_path / "s.json")
+    assert re.search(r"by one of those so far +66.7% +100.0%\n", capsys.readouterr().out)
+    found = [r["value"] for r in json.loads((tmp_path / "s.json").read_text())["rows"] if r["metric"] == "accumulated success"]
+    assert found == pytest.approx([2 / 3, 1])
+    run_evaluate("--agent", "x 0=first", "y=second", "--limit", 3, "--out", tmp_path / "other")
+    assert "so far" not in capsys.readouterr().out
+
+
+def test_a_stopped_evaluation_goes_on(tmp_path, monkeypatch, capsys):
+    """What was played is kept, whole agents and single episodes; the result is that of one go. Another command is refused."""
+    words = ["--agent", "x=expert", "y=expert:1", "--limit", 6, "--slots", 1]
+    run_evaluate(*words, "--out", tmp_path / "whole")
+    whole, played = explore.episode, []
+
+    async def stop(task, *args):
+        played.append(task.id)
+        if len(played) == 9:
+            raise KeyboardInterrupt
+        return await whole(task, *args)
+    monkeypatch.setattr(explore, "episode", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run_evaluate(*words, "--out", tmp_path / "eval")
+    with pytest.raises(BadInput, match="args.json: what is there was begun with another --max-steps .50.; give the same"):
+        run_evaluate(*words, "--max-steps", 9, "--out", tmp_path / "eval")
+    run_evaluate(*words, "--out", tmp_path / "eval")
+    assert len(played) == 9 + 4
+    for name in ("x.0.jsonl", "y.0.jsonl", "metrics.json"):
+        assert (tmp_path / "eval" / name).read_text() == (tmp_path / "whole" / name).read_text()
+    assert sorted(p.name for p in (tmp_path / "eval").iterdir()) == ["metrics.json", "x.0.jsonl", "y.0.jsonl"]
+
+
+def test_two_agents_of_one_name_are_refused(tmp_path):
+    with pytest.raises(BadInput, match="two agents have the same name"):
+        run_evaluate("--agent", "a b=expert", "a_b=expert:1", "--limit", 1, "--out", tmp_path / "eval")
 
 
 def test_curve_is_drawn(tmp_path):

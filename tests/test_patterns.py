@@ -15,7 +15,7 @@ import explore
 import patterns
 import train
 from buffer import OTHER, OWN, SYSTEM
-from envs import gsm8k
+from envs import gsm8k, words
 
 
 class Scripted:
@@ -250,7 +250,7 @@ def test_a_local_teacher_leaves_the_record_to_the_students_tokenizer(tmp_path):
     words = {"a": ["five apples now", "one more"], "b": ["now", "apples", "five", "more", "one", "and another"]}
     made = {}
     for name, texts in words.items():
-        tokenizer = agent.tiny_tokenizer(texts, [], [])
+        tokenizer = words.tokenizer_for(texts, [], [])
         made[name] = agent.make_tiny(tokenizer, 16, 2, 2, seed=1).eval(), tokenizer
     student = agent.LocalAgent(*made["a"], "a", 1, 200, 4)
     teacher = agent.LocalAgent(*made["b"], "b", 1, 200, 4, student=False)
@@ -266,7 +266,7 @@ def test_a_local_teacher_leaves_the_record_to_the_students_tokenizer(tmp_path):
 def test_a_teachers_words_that_nobody_read_teach_nothing():
     """The context is full after the teacher's thought: the student never read it, so LTC has no probability of it to learn from;
     imitation needs none."""
-    tokenizer = agent.tiny_tokenizer(["one two three four five six"], [], [])
+    tokenizer = words.tokenizer_for(["one two three four five six"], [], [])
     student = agent.LocalAgent(agent.make_tiny(tokenizer, 16, 2, 2).eval(), tokenizer, "s", 1, max_length=8, max_tokens=2)
     trajectory = buffer.Trajectory(id="a", task="a")
     teacher = Scripted("teacher", think=["one two three four five six"])

@@ -19,6 +19,7 @@ import errors
 import explore
 import train
 from buffer import OWN, SYSTEM
+from envs.words import tokenizer_for
 from errors import BadInput
 
 ROOT = Path(__file__).parent.parent
@@ -55,11 +56,19 @@ def test_same_seed_same_file(student, played, tmp_path):
     assert spoken(tmp_path / "other.jsonl") != spoken(played)
 
 
+def begun(*words):
+    """Leave behind what an exploration writes down before it plays."""
+    with argv(*words):
+        args = explore.parse()
+    errors.same_command(f"{args.out}.args", args, begun=False)
+
+
 def test_a_killed_exploration_goes_on_without_loss_or_doubles(student, played, tmp_path):
     """Three episodes were written, in the order they ended, and a fourth was torn by the kill."""
     lines = played.read_text().splitlines(keepends=True)
     kept = [json.dumps({**json.loads(lines[i]), "score": 0.25}) + "\n" for i in (5, 0, 3)]
     (tmp_path / "new.jsonl.part").write_text("".join(kept) + lines[1][:len(lines[1]) // 2])
+    begun("--agent", student, "--limit", 8, "--temperature", 0.7, *SHORT, "--out", tmp_path / "new.jsonl")
     run_explore("--agent", student, "--limit", 8, "--temperature", 0.7, *SHORT, "--out", tmp_path / "new.jsonl")
     assert spoken(tmp_path / "new.jsonl") == spoken(played)
     assert [t.score for t in buffer.read(tmp_path / "new.jsonl")] == [.25, None, None, .25, None, .25, None, None]
@@ -86,15 +95,38 @@ def test_an_exploration_that_dies_leaves_whole_lines(student, played, tmp_path, 
 
 def test_a_torn_first_line_begins_anew(demos, tmp_path):
     (tmp_path / "new.jsonl.part").write_text('{"id": "0/0/pi')
-    run_explore("--agent", "expert", "--limit", 2, "--out", tmp_path / "new.jsonl")
+    play = ["--agent", "expert", "--limit", 2, "--out", tmp_path / "new.jsonl"]
+    begun(*play)
+    run_explore(*play)
     assert len(buffer.read(tmp_path / "new.jsonl")) == 2
 
 
-@pytest.mark.parametrize("other", [["--agent", "expert:0.5"], ["--round", 3], ["--temperature", 0.5], ["--limit", 1]])
-def test_a_part_of_another_command_is_refused(demos, tmp_path, other):
+@pytest.mark.parametrize("other, name", [
+    (["--agent", "expert:0.5"], "agent"), (["--round", 3], "round"), (["--temperature", 0.5], "temperature"),
+    (["--limit", 1], "limit"), (["--max-steps", 9], "max-steps"), (["--keep-invalid"], "keep-invalid")])
+def test_a_part_of_another_command_is_refused(demos, tmp_path, monkeypatch, other, name):
+    """Arguments that change the result must be the same; how many episodes run at once need not."""
+    out, whole, played = tmp_path / "new.jsonl", explore.episode, []
+
+    async def stop(*args):
+        played.append(args)
+        if len(played) == 3:
+            raise KeyboardInterrupt
+        return await whole(*args)
+    monkeypatch.setattr(explore, "episode", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run_explore("--agent", "expert", "--limit", 30, "--slots", 1, "--out", out)
+    with pytest.raises(BadInput, match=f"new.jsonl.args: what is there was begun with another --{name} "):
+        run_explore("--agent", "expert", "--limit", 30, *other, "--out", out)
+    monkeypatch.setattr(explore, "episode", whole)
+    run_explore("--agent", "expert", "--limit", 30, "--out", out)
+    assert len(buffer.read(out)) == 30 and [p.name for p in tmp_path.iterdir()] == ["new.jsonl"]
+
+
+def test_a_part_of_which_nobody_knows_the_command_is_refused(demos, tmp_path):
     (tmp_path / "new.jsonl.part").write_text("".join(demos.read_text().splitlines(keepends=True)[:2]))
-    with pytest.raises(BadInput, match="new.jsonl.part: begun by another command"):
-        run_explore("--agent", "expert", "--limit", 30, *other, "--out", tmp_path / "new.jsonl")
+    with pytest.raises(BadInput, match="begun with another --agent .None.; give the same, or --overwrite"):
+        run_explore("--agent", "expert", "--limit", 30, "--out", tmp_path / "new.jsonl")
 
 
 def test_a_finished_file_is_replaced_only_when_told(tmp_path):
@@ -543,7 +575,7 @@ def test_lm_needs_a_success(student, played, tmp_path):
 
 
 def test_data_of_another_vocabulary_is_refused(played, tmp_path):
-    tokenizer = agent.tiny_tokenizer(["go to desk 1"], ["go to"], ["desk"])
+    tokenizer = tokenizer_for(["go to desk 1"], ["go to"], ["desk"])
     agent.save(agent.make_tiny(tokenizer, 32, 2, 2), tokenizer, str(tmp_path / "other"), {})
     wrong(tmp_path, "was recorded with another vocabulary", "--agent", tmp_path / "other", "--loss", "ltc", "--data", played)
 
