@@ -1,4 +1,4 @@
-"""Who can speak: a scripted expert, a model behind a server, and a local one that answers a crowd of conversations at once.
+"""Who can speak: a model behind a server, and a local one that answers a crowd of conversations at once.
 
 An agent is anything with these; patterns know no more of it than this:
 
@@ -7,7 +7,8 @@ An agent is anything with these; patterns know no more of it than this:
     agent.close(trajectory)                        the conversation is over: forget it
     agent.name                                     what the record calls it
 
-expert is the environment's scripted one, http://HOST:PORT/v1#MODEL any OpenAI-compatible server, and a local agent is one of
+expert is the environment's scripted one (envs/expert.py), http://HOST:PORT/v1#MODEL any OpenAI-compatible server, and a local
+agent is one of
     tiny           a small Llama from scratch; train.py makes it, with a tokenizer for the words of the demonstrations
     DIRECTORY      a checkpoint of train.py: a plain Transformers model or a PEFT adapter, with value head and tokenizer
     a hub name     any Llama-like causal language model
@@ -21,7 +22,6 @@ when the row gets there. Chance is drawn per conversation, so a result does not 
 **Values** (LTC A.2): tanh of a linear layer on the hidden state after the second-to-last decoder layer.
 """
 import asyncio
-import functools
 import hashlib
 import json
 import os
@@ -37,48 +37,6 @@ from errors import BadInput
 
 class Overflow(Exception):
     """The conversation has no room left in the model's context (LTC A.2: "overflowed")."""
-
-
-# ----------------------------------------------------------------------------------------------------------------- expert
-
-class Expert:
-    """An environment's scripted expert as an agent, in any role. `world`: the environment's module.
-
-    careless: the share of episodes in which it plays carelessly, e.g. 0.8 (each episode's lot is drawn from its id).
-    """
-
-    def __init__(self, world, careless=0.0, seed=0):
-        self.world, self.careless, self.seed = world, careless, seed
-        self.player = functools.lru_cache(1024)(world.expert)
-        self.name = f"expert:{careless:g}" if careless else "expert"
-
-    async def reply(self, trajectory, role, source=OWN):
-        """Say the thought or the action of the expert's next move (roles "think", "act"), whether it would have acted as was
-        just acted ("judge"), a reason for what was just acted ("reason"), or a similar task with its key ("pose")."""
-        start = max(i for i, s in enumerate(trajectory.segments) if s.role == "task")
-        acts = [s.text for s in trajectory.segments[start:] if s.role == "act"]
-        told = [s.text for s in trajectory.segments[start:] if s.role == "observation"]
-        first, careless = trajectory.segments[start].text, self.is_careless(trajectory)
-        if role == "pose":
-            return trajectory.add(self.world.pose(trajectory.task, first, f"{self.seed} {trajectory.id}", careless), source, role)
-        if role == "reason":
-            return trajectory.add(self.world.reason(first, tuple(zip(acts[:-1], told)), acts[-1]), source, role)
-        if role == "judge":
-            _, action = self.player(first, tuple(zip(acts[:-1], told)), careless)
-            return trajectory.add("yes" if acts[-1].strip() == action else "no", source, role)
-        thought, action = self.player(first, tuple(zip(acts, told)), careless)
-        return trajectory.add(thought if role == "think" else action, source, role)
-
-    def unsay(self, trajectory, n):
-        """Nothing to forget: the expert reads the record."""
-        del trajectory.segments[n:]
-
-    def is_careless(self, trajectory):
-        """The episode's lot."""
-        return random.Random(f"{self.seed} {trajectory.id}").random() < self.careless
-
-    def close(self, trajectory):
-        """Nothing to forget: the expert reads the record."""
 
 
 # ----------------------------------------------------------------------------------------------------- agents over the network

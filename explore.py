@@ -26,6 +26,7 @@ import buffer
 import envs
 import errors
 import patterns
+from envs.expert import Expert
 from errors import BadInput
 
 # The arguments below for an agent that plays each task once and alone, as it is tested.
@@ -89,7 +90,7 @@ def make_agent(name, args, cache, student=True):
             careless = float(careless or 0)
         except ValueError:
             raise BadInput(f"{name}: write expert:SHARE with a number, e.g. expert:0.8") from None
-        return agent.Expert(envs.module(args.env), careless, args.seed)
+        return Expert(envs.module(args.env), careless, args.seed)
     policy, tokenizer = agent.load(name, args.value_layer)
     return agent.LocalAgent(policy.eval(), tokenizer, name, args.slots, args.max_length, args.max_tokens, args.temperature,
                             args.seed, student)

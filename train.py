@@ -73,7 +73,7 @@ def parse():
     p.add_argument("--teacher-logprob", choices=["student", "one"], default="student",
                    help="log pi_old of another agent's tokens: the student's own, or 1.0 as LTC's program (L7)")
     p.add_argument("--normalise-advantages", action="store_true", help="to mean 0 and deviation 1 over all spoken tokens")
-    p.add_argument("--success-at", type=float, default=1.0, help="contrast: the least reward of a success (A3T: 1)")
+    p.add_argument("--success-at", type=float, help="the least reward of a success; default: any above 0, contrast: 1 (A3T)")
     p.add_argument("--fail-reward", type=float, default=-1.0, help="contrast: R of a failure (A3T: -1); 0: imitate only")
     p.add_argument("--k-min", type=int, default=2, help="contrast: with fewer successes the failure is left out (A3T: 2)")
     p.add_argument("--neg-floor", type=float, default=-math.inf, help="contrast: no push below this log-probability of a token")
@@ -152,6 +152,7 @@ def losses(logits, values, b, totals, args):
         with torch.no_grad():
             good, bad = logp[b["lm"] > 0], logp[b["lm"] < 0]
             terms["positive"], terms["negative"] = good.sum() / totals["positive"], bad.sum() / totals["negative"]
+            terms["shared"] = (b["shared"] * logp).sum() / totals["shared"]
             terms["min_negative"] = bad.min() if len(bad) else torch.zeros(())
         return terms["contrast"], terms
     terms = {"lm": lm_loss(logp, b["lm"], totals["lm"])}
@@ -178,8 +179,11 @@ def load_samples(args, tokenizer):
     trajectories = buffer.replay([t for path in args.data for t in buffer.read(path)], args.n_train, args.replay, args.seed)
     end = tokenizer.encode("\n", add_special_tokens=False) or [tokenizer.eos_token_id]
     weights = None
+    if args.loss == "lm" and args.success_at is not None:
+        trajectories = [t for t in trajectories if t.reward >= args.success_at]
     if args.loss == "contrast":
-        weighted = buffer.contrast(trajectories, args.success_at, args.fail_reward, args.k_min)
+        at = 1.0 if args.success_at is None else args.success_at
+        weighted = buffer.contrast(trajectories, at, args.fail_reward, args.k_min)
         trajectories, weights = [t for t, _ in weighted], {id(t): w for t, w in weighted}
         said = buffer.sentences(weighted)
         print(f"sentences: {said['positive']:,} positive, {said['negative']:,} negative ({said['negative_share']:.1%}), "
@@ -197,6 +201,8 @@ def load_samples(args, tokenizer):
             samples.append(make_sample(t, args, weights and weights[id(t)]))
         except ValueError as error:
             raise BadInput(f"{', '.join(args.data)}: trajectory {t.id}: {error}") from None
+    if args.loss == "contrast":
+        mark_shared(trajectories, samples)
     kept = [s for s in samples if any(s["lm"][1:]) or any(s["policy"][1:])]
     tokens = sum(len(s["tokens"]) for s in kept)
     print(f"{len(kept)} of {len(samples)} trajectories to learn from, {tokens:,} tokens", file=sys.stderr)
@@ -205,6 +211,17 @@ def load_samples(args, tokenizer):
     if args.loss == "ltc" and args.normalise_advantages:
         normalise_advantages(kept)
     return kept
+
+
+def mark_shared(trajectories, samples):
+    """For --loss contrast: mark, to log their log-probability, the tokens that a failure spoke as one of its successes did."""
+    beginnings = {}                         # of a task's successes in a round
+    for t, s in zip(trajectories, samples):
+        if max(s["lm"]) > 0:
+            beginnings.setdefault((t.round, t.task), []).append(s["tokens"])
+    for t, s in zip(trajectories, samples):
+        n = buffer.shared_prefix(s["tokens"], beginnings.get((t.round, t.task), [])) if min(s["lm"]) < 0 else 0
+        s["shared"] = [float(i < n and w != 0) for i, w in enumerate(s["lm"])]
 
 
 def make_sample(trajectory, args, weight=None):
@@ -258,6 +275,7 @@ def update(policy, optimizer, samples, args, device):
     if args.loss == "contrast":                             # tokens of successes and of failures, to log means
         for name, sign in (("positive", 1), ("negative", -1)):
             totals[name] = max(sum(sign * w > 0 for s in samples for w in s["lm"][1:]), 1)
+        totals["shared"] = max(sum(map(sum, (s["shared"] for s in samples))), 1)
     metrics = {}
     for group in buffer.by_length(samples, -(-len(samples) // args.micro_batch)):
         batch = {name: x.to(device) for name, x in buffer.collate(group).items()}

@@ -276,7 +276,7 @@ class Game:
 
 def tasks(split, data=None, limit=None, seed=0):
     """The goals of "train", "eval" or "test": official ones from the folder DATA (shuffled by `seed` within the split), or
-    those of the built-in shop (a fifth of its products is for eval and test alone), chosen by `seed`."""
+    those of the built-in shops, chosen by `seed`."""
     if split not in COUNTS:
         raise BadInput(f"--split {split}: WebShop has {', '.join(COUNTS)}")
     if data is None:
@@ -376,103 +376,90 @@ def read_product(item, attributes, rng):
 
 # ---------------------------------------------------------------- the built-in shop
 
-THINGS = {"shirt": True, "dress": True, "jacket": True, "coat": True, "lamp": False, "mug": False, "chair": False, "rug": False,
-          "bag": False, "pillow": False, "blanket": False, "basket": False}          # thing: has it sizes?
+THINGS = {"shirt": True, "dress": True, "jacket": True, "coat": True, "rug": True, "bag": True, "pillow": True, "blanket": True,
+          "lamp": False, "mug": False, "chair": False, "basket": False}          # thing: has it sizes?
 BRANDS = "Alder Birch Cedar Elm Fern Hazel Linden Maple Rowan Thorn".split()
 QUALITIES = "cotton leather wool linen washable handmade organic foldable strong light".split()
+SHOPS = {"train": 40, "eval": 5, "test": 5}
 SOLD_COLOURS, SIZES = "black blue brown green grey pink red white yellow".split(), "small medium large".split()
 
 
 @cache
-def built_in_shop():
-    """(shop, products): 20 of each thing. A title tells one of a product's two qualities, the features tell both."""
-    rng, products = random.Random("webshop"), []
-    for number, thing in enumerate([thing for thing in THINGS for _ in range(20)], start=1):
-        first, second = rng.sample(QUALITIES, 2)
+def built_in_shop(name):
+    """(shop, products): 4 of each thing, each with two qualities, three colours, and sizes if the thing has any. Other shops
+    give them other numbers, so that a shopper has to read the page."""
+    rng, products = random.Random(f"webshop {name}"), []
+    numbers = rng.sample(range(1, 4 * len(THINGS) + 1), 4 * len(THINGS))
+    for number, thing in zip(numbers, [thing for thing in THINGS for _ in range(4)]):
+        qualities = tuple(rng.sample(QUALITIES, 2))
         price = float(rng.randrange(8, 90))
         options = {"color": rng.sample(SOLD_COLOURS, 3), **({"size": SIZES} if THINGS[thing] else {})}
-        title = f"{rng.choice(BRANDS)} {first.title()} {thing.title()}"
-        bullets = f"It is {first} and {second}.", f"This {thing} lasts."
-        products.append(Product(f"B0 {number}", title, f"A {thing} for every day.", bullets, (first, second), options, price,
+        title = " ".join([rng.choice(BRANDS), *qualities, thing]).title()
+        bullets = f"It is {qualities[0]} and {qualities[1]}.", f"This {thing} lasts."
+        products.append(Product(f"B0 {number}", title, f"A {thing} for every day.", bullets, qualities, options, price,
                                 f"${price}", thing, ("Home", thing.title())))
     return Shop(products), products
 
 
 def built_in_tasks(split, limit, seed):
-    """Goals of one or two options; every fifth product is kept for eval and test."""
-    shop, products = built_in_shop()
+    """Goals of one or two options, in one of the split's own shops."""
     found = []
     for index in range(limit):
         rng = random.Random(f"webshop {split} {seed} {index}")
-        product = rng.choice([p for i, p in enumerate(products) if (i % 5 == 0) != (split == "train")])
+        shop, products = built_in_shop(f"{split} {rng.randrange(SHOPS[split])}")
+        product = rng.choice(products)
         options = [rng.choice(values) for values in product.options.values()]
-        text = f"i need a {product.attributes[1]} {product.attributes[0]} {product.query} in {' and '.join(options)}"
+        text = f"i need a {' '.join(product.attributes)} {product.query} in {' and '.join(options)}"
         goal = make_goal(text, product, product.attributes, options, rng, words)
         found.append(make_task(f"{split}/{seed}/{index}", split, goal, shop))
     return found
 
 
 WISH = re.compile(r"i need a (\w+) (\w+) (\w+) in (\w+)(?: and (\w+))?, and price lower than ([\d.]+) dollars")
-LISTED = re.compile(r"(B0 \d+) \[SEP\] (\w+ \w+ \w+) \[SEP\] \$([\d.]+)")
+LISTED = re.compile(r"(B0 \d+) \[SEP\] \w+ (\w+ \w+ \w+) \[SEP\] \$([\d.]+)")
 
 
 def expert(first, steps, careless=False):
     """The next (thought, action) of a shopper who has read the first page and then the (action, observation) pairs `steps`.
 
-    It searches, opens what has the right title and price, reads the features, chooses the options and buys; what does not fit it
-    leaves. careless: it reads no features, chooses no options, and buys what it opens first.
+    It searches, opens what has the right title and price, chooses the options and buys; a product that lacks one it leaves.
+    careless: it forgets the size.
     """
     wish = WISH.search(first)
     if wish is None:
         raise BadInput("--agent expert, --teacher expert: the scripted shopper knows the built-in shop only; leave out --data")
-    second, quality, thing, *options, upper = wish.groups()
-    options = [option for option in options if option]
+    *qualities, thing, colour, size, upper = wish.groups()
+    wanted, options = " ".join([*qualities, thing]), [option for option in (colour, size) if option]
     page = steps[-1][1] if steps else first
     if page.startswith("WebShop"):
-        return f"I search for a {second} {quality} {thing}.", f"search[{second} {quality} {thing}]"
+        return f"I search for a {wanted}.", f"search[{wanted}]"
     clicks = [action.strip().lower().removeprefix("click[").removesuffix("]").strip() for action, _ in steps]
-    item = next((name.upper() for name in reversed(clicks) if name.startswith("b0 ")), None)
-    since = clicks[len(clicks) - clicks[::-1].index(item.lower()):] if item else []
     if "Page " in page:
-        return choose(page, clicks, quality, thing, float(upper), careless)
+        for asin, title, price in LISTED.findall(page):
+            if set(wanted.split()) == set(title.lower().split()) and float(price) <= float(upper) and asin.lower() not in clicks:
+                return f"I look at {asin}.", f"click[{asin.lower()}]"
+        return "Nothing fits. I turn the page.", "click[next >]"
     if "Buy Now" not in page:
-        return ("It is right. I go back." if second in page else f"It is not {second}. I go back."), "click[< prev]"
-    features = next((text for name, (_, text) in zip(reversed(clicks), reversed(steps)) if name == "features"), "")
-    if careless:
-        return "I buy it.", "click[buy now]"
+        return "I go back.", "click[< prev]"
     if missing := [option for option in options if f"[SEP] {option} [SEP]" not in page]:
         return f"There is no {missing[0]}. I go back.", "click[< prev]"
-    if "features" not in since:
-        return f"Is it {second}? I read the features.", "click[features]"
-    if second not in features.partition("< Prev")[2]:
-        return f"It is not {second}. I go back.", "click[< prev]"
-    if left := [option for option in options if option not in since]:
+    item = next((i for i in reversed(range(len(clicks))) if clicks[i].startswith("b0 ")), 0)
+    if left := [option for option in options[:1 if careless else 2] if option not in clicks[item:]]:
         return f"I choose {left[0]}.", f"click[{left[0]}]"
     return "All is right. I buy it.", "click[buy now]"
 
 
-def choose(page, clicks, quality, thing, upper, careless):
-    """Open a result that has not been looked at, or turn the page."""
-    for asin, title, price in LISTED.findall(page):
-        fits = thing in title.lower() and (careless or (quality in title.lower() and float(price) <= upper))
-        if fits and asin.lower() not in clicks:
-            return f"I look at {asin} for ${price}.", f"click[{asin.lower()}]"
-    return "Nothing fits. I turn the page.", "click[next >]"
-
-
 def reason(first, steps, action):
     """A thought that leads to any action, in the expert's words."""
-    name, page = action.partition("[")[2].removesuffix("]"), steps[-1][1] if steps else first
+    name = action.partition("[")[2].removesuffix("]")
     if action.startswith("search["):
         return f"I search for a {name.removeprefix('i need a ')}."
     if name.startswith("b0 "):
-        price = next((price for asin, _, price in LISTED.findall(page) if asin.lower() == name), "")
-        return f"I look at {name.upper()} for ${price}."
-    wish = WISH.search(first)
-    if wish is None:
+        return f"I look at {name.upper()}."
+    if WISH.search(first) is None:
         raise BadInput("--annotator expert: the scripted annotator knows the built-in shop only; leave out --data")
-    return {"next >": "Nothing fits. I turn the page.", "< prev": "I go back.", "back to search": "I go back.", "features":
-            f"Is it {wish[1]}? I read the features.", "description": "I read the description.", "reviews": "I read the reviews.",
+    return {"next >": "Nothing fits. I turn the page.", "< prev": "I go back.", "back to search": "I go back.",
+            "features": "I read the features.", "description": "I read the description.", "reviews": "I read the reviews.",
             "buy now": "All is right. I buy it."}.get(name, f"I choose {name}.")
 
 
@@ -488,11 +475,10 @@ what you see fits. Then write one command: search[words], or click[name] with th
 the page. Choose the right options before click[buy now], which ends the trip."""
 
 PHRASES = [INSTRUCTION, "WebShop [SEP] Instruction:", "Instruction:", "i need a", "and price lower than", "dollars",
-           "[SEP] Search", "Back to Search [SEP]", "Total results:", "[SEP] Next > [SEP]", "< Prev [SEP]",
-           "[SEP] Rating: N.A. [SEP] Description [SEP] Features [SEP] Reviews [SEP] Buy Now", "Price:", "[SEP]", "search[",
-           "click[", "back to search]", "buy now]", "next >]", "< prev]", "features]", "I search for a", "I look at",
-           "Nothing fits. I turn the page.", "It is right. I go back.",
-           "It is not", "I go back.", "There is no", "Is it", "I read the features.", "I choose", "All is right. I buy it.",
-           "I buy it.", "It is", "lasts.", "Thank you for shopping with us!", "Your score (min 0.0, max 1.0)"]
+           "[SEP] Search", "Back to Search [SEP] Page 1 (Total results:", "Back to Search", "Total results:", "Next >", "< Prev",
+           "Rating: N.A. [SEP] Description [SEP] Features [SEP] Reviews [SEP] Buy Now", "Price:", "search[", "click[",
+           "back to search]", "buy now]", "next >]", "< prev]", "features]", "I search for a", "I look at",
+           "Nothing fits. I turn the page.", "I go back.", "There is no", "I read the features.", "I choose",
+           "All is right. I buy it.", "It is", "lasts.", "Thank you for shopping with us!", "Your score (min 0.0, max 1.0)"]
 
 KINDS = ["b0"]

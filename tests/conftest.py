@@ -28,6 +28,15 @@ def run_explore(*words):
         explore.main()
 
 
+def begun(*words):
+    """Leave behind what an exploration writes down before it plays."""
+    import errors
+    import explore
+    with argv(*words):
+        args = explore.parse()
+    errors.same_command(f"{args.out}.args", args, begun=False)
+
+
 def train_args(*words):
     import train
     with argv(*words):

@@ -6,7 +6,7 @@ import random
 
 import pytest
 import torch
-from conftest import run_explore, run_train, train_args
+from conftest import begun, run_explore, run_train, train_args
 
 import agent
 import buffer
@@ -14,6 +14,7 @@ import patterns
 import train
 from buffer import OTHER, OWN, SYSTEM
 from envs import alfworld, webshop
+from envs.expert import Expert
 
 
 class Corridor:
@@ -120,7 +121,7 @@ def test_the_last_step_is_learnt_from_even_if_chance_took_it(student):
     policy, tokenizer = agent.load(str(student))
     local = agent.LocalAgent(policy.eval(), tokenizer, "student", 1, 900, 6)
     trajectory = buffer.Trajectory(id="a", task="a", reward=1)
-    asyncio.run(patterns.actre(alfworld.tasks("train", limit=1)[0].make(max_steps=1), local, agent.Expert(alfworld), trajectory,
+    asyncio.run(patterns.actre(alfworld.tasks("train", limit=1)[0].make(max_steps=1), local, Expert(alfworld), trajectory,
                                random.Random(0), p_sample=1))
     local.close(trajectory)
     (kept, weight), = buffer.contrast([trajectory], success_at=-9)
@@ -158,7 +159,7 @@ def test_what_a_local_agent_took_back_leaves_no_trace(student):
     policy, tokenizer = agent.load(str(student))
     local = agent.LocalAgent(policy.eval(), tokenizer, "student", 1, 900, 6, seed=3)
     trajectory, env = buffer.Trajectory(id="a", task="a"), alfworld.tasks("train", limit=1)[0].make(max_steps=6)
-    asyncio.run(patterns.actre(env, local, agent.Expert(alfworld), trajectory, random.Random(1)))
+    asyncio.run(patterns.actre(env, local, Expert(alfworld), trajectory, random.Random(1)))
     local.close(trajectory)
     for s in trajectory.segments[-4:]:                          # the last step, if it was sampled, was never read
         s.source = SYSTEM if s.source == OTHER else s.source
@@ -283,9 +284,11 @@ def test_composing_for_failed_tasks(rounds):
 def test_composing_goes_on_where_it_was(rounds, student, tmp_path):
     lines = rounds[1].read_text().splitlines(keepends=True)
     (tmp_path / "c.jsonl.part").write_text("".join(lines[:4]) + lines[6])
-    run_explore("--agent", student, "--limit", 4, "--max-steps", 4, "--max-tokens", 6, "--slots", 3, "--round", 1,
-                "--keep-invalid", "--pattern", "actre", "--annotator", "expert", "--failed", rounds[0], "--per-task", 3,
-                "--out", tmp_path / "c.jsonl")
+    compose = ["--agent", student, "--limit", 4, "--max-steps", 4, "--max-tokens", 6, "--slots", 3, "--round", 1,
+               "--keep-invalid", "--pattern", "actre", "--annotator", "expert", "--failed", rounds[0], "--per-task", 3,
+               "--out", tmp_path / "c.jsonl"]
+    begun(*compose)
+    run_explore(*compose)
     def texts(path):
         return [(t.id, [s.text for s in t.segments]) for t in buffer.read(path)]
     assert texts(tmp_path / "c.jsonl") == texts(rounds[1])
@@ -380,4 +383,4 @@ def test_lora_averages_a_and_b_apart(student, rounds, tmp_path):
 
 def test_arguments_have_the_papers_values():
     args = train_args("--agent", "x", "--data", "x", "--out", "x", "--loss", "contrast")
-    assert (args.success_at, args.fail_reward, args.k_min, args.neg_floor) == (1, -1, 2, -math.inf)
+    assert (args.success_at, args.fail_reward, args.k_min, args.neg_floor) == (None, -1, 2, -math.inf)

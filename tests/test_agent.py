@@ -19,6 +19,7 @@ import explore
 import patterns
 from buffer import OWN, SYSTEM
 from envs import words
+from envs.expert import Expert
 
 WORDS = ["you see mug 1 and desk 2 and book 3", "go to desk 1", "take mug 2 from shelf 1", "your task is to: find a pen",
          "nothing happens.", "put pen", "do one task.", "you won", "i see mug 1 .", "thought: action:"]
@@ -285,7 +286,7 @@ def test_mask_and_rewards_of_an_experts_record(tokenizer):
     """The expert's words are encoded when somebody trains on them, and give the very same sequences."""
     def player(first, steps, careless):
         return "I see a mug 1.", ("take mug 2 from shelf 1" if steps else "go to desk 1")
-    trajectory = monologue(agent.Expert(Namespace(expert=player)))
+    trajectory = monologue(Expert(Namespace(expert=player)))
     end = tokenizer.encode("\n") or [tokenizer.eos_token_id]
     for segment in trajectory.segments:
         segment.tokens = agent.encode(tokenizer, end, segment)

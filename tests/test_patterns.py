@@ -16,6 +16,7 @@ import patterns
 import train
 from buffer import OTHER, OWN, SYSTEM
 from envs import gsm8k, words
+from envs.expert import Expert
 
 
 class Scripted:
@@ -234,7 +235,7 @@ def test_log_probabilities_of_a_teachers_words_are_the_students_own(world):
     local = agent.LocalAgent(policy.eval(), tokenizer, "student", 2, 900, 6, temperature=0.5)
     args = Namespace(**{**explore.ALONE, "pattern": "dialogue"}, env=env, seed=0, max_steps=steps, overflow_reward=-1.0,
                      temperature=0.5, keep_invalid=False)
-    teacher = agent.Expert(envs.module(env))
+    teacher = Expert(envs.module(env))
     for task in envs.tasks(env, "train", limit=2):
         flat = buffer.flatten(asyncio.run(explore.episode(task, local, teacher, args)))
         tokens = torch.tensor([flat["tokens"]])

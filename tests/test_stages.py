@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import SHORT, TINY, argv, run_evaluate, run_explore, run_train, train_args
+from conftest import SHORT, TINY, argv, begun, run_evaluate, run_explore, run_train, train_args
 from safetensors.torch import load_file
 
 import agent
@@ -54,13 +54,6 @@ def test_same_seed_same_file(student, played, tmp_path):
     assert (tmp_path / "again.jsonl").read_bytes() == played.read_bytes()
     run_explore(*play, "--seed", 1, "--out", tmp_path / "other.jsonl")
     assert spoken(tmp_path / "other.jsonl") != spoken(played)
-
-
-def begun(*words):
-    """Leave behind what an exploration writes down before it plays."""
-    with argv(*words):
-        args = explore.parse()
-    errors.same_command(f"{args.out}.args", args, begun=False)
 
 
 def test_a_killed_exploration_goes_on_without_loss_or_doubles(student, played, tmp_path):
