@@ -299,18 +299,13 @@ def update(policy, optimizer, samples, args, device):
 def batches(samples, args):
     """The updates of the whole run, in order: each epoch shuffled by its own seed, so that a resumed run meets the same ones.
 
-    Instruction tuning puts trajectories of like length together, among 50 batches: a fifth faster. Not so for LTC: there length
-    tells success from failure, and each update should hold both.
+    Not by length, though that would be a fifth faster: batches of short episodes alone count each of their tokens for more.
     """
-    pool = args.batch_size * (50 if args.loss == "lm" else 1)
     for epoch in range(args.epochs):
-        order, rng = list(samples), random.Random(f"order {args.seed} {epoch}")
-        rng.shuffle(order)
-        for i in range(0, len(order), pool):
-            near = sorted(order[i:i + pool], key=lambda s: len(s["tokens"]))
-            groups = [near[j:j + args.batch_size] for j in range(0, len(near), args.batch_size)]
-            rng.shuffle(groups)
-            yield from groups
+        order = list(samples)
+        random.Random(f"order {args.seed} {epoch}").shuffle(order)
+        for i in range(0, len(order), args.batch_size):
+            yield order[i:i + args.batch_size]
 
 
 def rate(step, steps, args):

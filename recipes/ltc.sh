@@ -19,7 +19,7 @@ started=$SECONDS
 mkdir -p "$OUT"
 
 # The teacher is the scripted expert, but in 90% of its episodes it never opens anything. Only its successes teach.
-run "$OUT/demos.jsonl" python explore.py --agent expert:0.9 --env alfworld --max-steps 20 --limit 10000 --seed "$SEED"
+run "$OUT/demos.jsonl" python explore.py --agent expert:0.9 --env alfworld --max-steps 20 --limit 8000 --seed "$SEED"
 run "$OUT/tuned" python train.py --agent tiny --width 96 --layers 2 --heads 6 --data "$OUT/demos.jsonl" --epochs 4 $tuning --seed "$SEED"
 
 iterate() {                                          # iterate NAME FLAGS...: LTC's loop (Algorithm 4), one arm
@@ -39,7 +39,7 @@ if [ -n "${ABLATION:-}" ]; then
     agents+=("LM loss only=$OUT/lm-$ITERATIONS" "lm 0=$OUT/tuned")
     iterate lm --beta 0                              # communication data, but only successes are imitated
     # The fair rival: about the wall-clock of the iterations spent on instruction tuning, with twice the demonstrations.
-    run "$OUT/more.jsonl" python explore.py --agent expert:0.9 --env alfworld --max-steps 20 --limit 10000 --seed "$((SEED + 500))"
+    run "$OUT/more.jsonl" python explore.py --agent expert:0.9 --env alfworld --max-steps 20 --limit 8000 --seed "$((SEED + 500))"
     run "$OUT/more" python train.py --agent "$OUT/tuned" --data "$OUT/demos.jsonl" "$OUT/more.jsonl" --epochs 2 $tuning --seed "$SEED"
     agents+=("more instruction tuning=$OUT/more")
 fi

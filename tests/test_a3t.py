@@ -246,6 +246,43 @@ def test_net_weight_of_tokens_that_all_share(k, wanted):
     assert sum(weights([-1] + [1] * k, k_min=1)) == pytest.approx(wanted)
 
 
+def test_what_a_failure_shares_with_its_successes():
+    assert buffer.shared_prefix([1, 2, 3, 4], [[1, 2, 9], [1, 2, 3], [2]]) == 3
+    assert buffer.shared_prefix([1, 2], [[1, 2, 3]]) == 2 and buffer.shared_prefix([1], []) == 0
+
+
+def test_shared_tokens_are_marked_on_failures_where_they_were_spoken():
+    """The task's success of the same round begins like the failure for four tokens, of which the first was read."""
+    trajectories = [run("a", -1, 0), run("a", 1, 1), run("b", 1, 0), run("a", 1, 1, 1)]
+    samples = [{"tokens": [1, 2, 3, 4, 5], "lm": [0, -.5, -.5, -.5, -.5]}, {"tokens": [1, 2, 3, 4, 9], "lm": [0, .5, .5, .5, .5]},
+               {"tokens": [1, 2, 3, 4, 5], "lm": [0, .5, .5, .5, .5]}, {"tokens": [1, 2, 3, 4, 5], "lm": [0, .5, .5, .5, .5]}]
+    train.mark_shared(trajectories, samples)
+    assert [s["shared"] for s in samples] == [[0, 1, 1, 1, 0], [0] * 5, [0] * 5, [0] * 5]
+
+
+def test_log_probability_of_shared_tokens(monkeypatch):
+    """Mean over the shared tokens of the whole update."""
+    logits = torch.tensor([[2., 0.], [0., 1.], [0., 0.]])
+    b = {"tokens": torch.tensor([0, 0, 1]), "lm": torch.tensor([-.5, -.5, .5]), "shared": torch.tensor([1., 1., 0.])}
+    args = train_args("--agent", "x", "--data", "x", "--out", "x", "--loss", "contrast")
+    _, terms = train.losses(logits, None, b, {"lm": 1, "positive": 1, "negative": 2, "shared": 2}, args)
+    first, second = -math.log(1 + math.exp(-2)), -math.log(1 + math.exp(1))
+    assert terms["shared"].item() == pytest.approx((first + second) / 2) and terms["min_negative"].item() == pytest.approx(second)
+    assert terms["positive"].item() == pytest.approx(-math.log(2))
+
+
+def test_instruction_tuning_on_full_successes_only(student, rounds, tmp_path, capsys):
+    """A reward of 0.5 is positive, but with --success-at 1 no success."""
+    half = marked(rounds[1], tmp_path / "half.jsonl", (0, 1))
+    lines = [json.loads(line) for line in half.read_text().splitlines()]
+    lines[1]["reward"] = lines[1]["segments"][-1]["reward"] = .5
+    lines[0]["segments"][-1]["reward"] = 1.0
+    half.write_text("".join(json.dumps(line) + "\n" for line in lines[:2]))
+    for words, said in ((["--success-at", 1], "1 of 1 trajectories"), ([], "2 of 2 trajectories")):
+        run_train("--agent", student, "--loss", "lm", "--data", half, *words, "--out", tmp_path / said[:1])
+        assert said in capsys.readouterr().err
+
+
 def test_nothing_below_the_floor_is_pushed_further_down():
     logp = torch.tensor([-1., -3., -5., -5.], requires_grad=True)
     weight = torch.tensor([.5, -.5, -.5, .5])

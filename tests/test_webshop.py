@@ -279,15 +279,17 @@ def test_the_scripted_shopper(split):
         assert careless.won == (task.kind == "1 option") and 0 < careless.metrics["score"] <= 1
 
 
-def test_shops_of_the_splits_differ():
-    """Each has 4 of each thing; what is at a number in one is something else in another."""
-    shops = {split: {id(t.make().shop): t.make().shop for t in envs.tasks("webshop", split, limit=200, seed=1)}
-             for split in ("train", "eval", "test")}
-    assert [len(found) for found in shops.values()] == [40, 5, 5]
-    assert not set(shops["train"]) & (set(shops["eval"]) | set(shops["test"]))
-    titles = [{asin: p.title for asin, p in shop.products.items()} for found in shops.values() for shop in found.values()]
-    assert {len(t) for t in titles} == {48} and len({t["B0 1"] for t in titles}) > 40
-    assert [t.make().goal for t in envs.tasks("webshop", limit=3)] == [t.make().goal for t in envs.tasks("webshop", limit=3)]
+def test_every_goal_has_a_shop_of_its_own():
+    """With 2 products of each of 12 things; what is at a number in one shop is something else in another. A seed says all."""
+    def shops(split):
+        return [t.make().shop.products for t in envs.tasks("webshop", split, limit=40, seed=1)]
+    assert {len(products) for products in shops("train")} == {24} and len({p["B0 1"].title for p in shops("train")}) > 30
+    assert shops("train") == shops("train") and shops("train")[0] != shops("test")[0]
+    things = [p.query for p in shops("eval")[0].values()]
+    assert all(things.count(thing) == 2 for thing in webshop.THINGS) and len(webshop.THINGS) == 12
+    goals = [t.make().goal for t in envs.tasks("webshop", "train", limit=40, seed=1)]
+    assert {t.kind for t in envs.tasks("webshop", "train", limit=40)} == {"1 option", "2 options"}
+    assert all(goal.product.asin in shop and goal.product.price <= goal.price_upper for goal, shop in zip(goals, shops("train")))
 
 
 def test_exploring_the_shop(tmp_path):
