@@ -7,6 +7,8 @@
     thought, action = gsm8k.expert(question, ())            # "12 plus 5 is 17 . ...", "finish[34]"
     observation, reward, done = env.step(action)            # reward 1 right, -1 wrong
 
+The scripted expert answers official questions with the worked solutions of the file.
+
 An answer is any text; the number in it counts (see `number`), compared exactly with the key. Built-in problems follow one
 quantity through one to four changes; those of the test split have operations and numbers that no training problem has.
 """
@@ -63,6 +65,9 @@ def solution(answer):
 
 
 # ---------------------------------------------------------------- tasks
+
+WORKED = {}                                         # question: (worked solution, key), of the official files that were read
+
 
 class Question:
     """One question as an environment: the first answer ends it."""
@@ -125,8 +130,9 @@ def official_tasks(split, data, limit, seed):
                            "and answer was expected") from None
         if key is None:
             raise BadInput(f'{file}:{line_number}: the answer has no number after "####"')
-        steps = min(answer.count("<<"), 8)
-        found.append(make_task(f"{split}/{line_number - 1}", f"{steps} marks", split, " ".join(text.split()), key))
+        steps, text = min(answer.count("<<"), 8), " ".join(text.split())
+        WORKED[text] = solution(answer), key
+        found.append(make_task(f"{split}/{line_number - 1}", f"{steps} marks", split, text, key))
     random.Random(f"{split} {seed}").shuffle(found)
     return found[:limit]
 
@@ -174,7 +180,7 @@ def changes(question):
     found = sorted((match.start(), word, int(match[1]), sentence)
                    for (pattern, word), sentence in zip(READ, CHANGES) for match in pattern.finditer(question))
     if not start or not found:
-        raise BadInput("--agent expert, --teacher expert: the scripted teacher solves built-in problems only; leave out --data")
+        raise BadInput("--agent expert, --teacher expert: the scripted teacher makes built-in problems only; leave out --data")
     return int(start[1]), [(word, k, sentence) for _, word, k, sentence in found]
 
 
@@ -189,8 +195,11 @@ def work(value, todo, slip=None, by=0):
 
 
 def expert(first, steps, careless=False):
-    """(thought, action) that solve a built-in problem step by step. careless: one operation is miscalculated, and so is the
-    end."""
+    """(thought, action) that solve a problem step by step: a built-in one by its own work, an official one as the file does.
+    careless: one operation is miscalculated, and so is the end; the official key is one too high."""
+    if first in WORKED:
+        thought, key = WORKED[first]
+        return thought, f"finish[{key + careless}]"
     value, todo = changes(first)
     thought, answer = right = work(value, todo)
     slips = [(slip, by) for slip in range(len(todo)) for by in (-2, -1, 1, 2)]

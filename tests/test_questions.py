@@ -58,6 +58,9 @@ def test_official_gsm8k(tmp_path):
     assert {t.kind for t in tasks.values()} == {"1 marks", "2 marks"} and set(tasks) == {"test/0", "test/1"}
     assert tasks["test/0"].make().reset() == "Ann has 2 pens and buys 3. How many?" and tasks["test/1"].make().key == 1800
     assert gsm8k.solution(OFFICIAL[0]["answer"]) == "2+3 = 5 pens."
+    question = tasks["test/1"].make().reset()
+    assert gsm8k.expert(question, ()) == ("A third is 400. So 800 are left.", "finish[1800]")
+    assert gsm8k.expert(question, (), careless=True)[1] == "finish[1801]"
     first, = envs.tasks("gsm8k", data=tmp_path / "test.jsonl", limit=1)
     assert first.id == envs.tasks("gsm8k", data=tmp_path)[0].id
 
