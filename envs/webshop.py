@@ -378,6 +378,7 @@ def read_product(item, attributes, rng):
 
 THINGS = {"shirt": True, "dress": True, "jacket": True, "coat": True, "rug": True, "blanket": True, "pillow": False, "bag": False,
           "lamp": False, "mug": False, "chair": False, "basket": False}          # thing: has it sizes?
+ASINS = [f"B0{first}{second}" for first in "ABCD" for second in "EFGHIJ"]
 BRANDS = "Alder Birch Cedar Elm Fern Hazel Linden Maple Rowan Thorn".split()
 QUALITIES = "cotton leather wool linen washable handmade organic foldable strong light".split()
 SOLD_COLOURS, SIZES = "black blue brown green grey pink red white yellow".split(), "small medium large".split()
@@ -388,14 +389,13 @@ def built_in_shop(name, thing):
     """(a goal for a thing, the shop): 2 products of each thing, each with two qualities and three colours, and sizes if things of
     the kind have any."""
     rng, products = random.Random(f"webshop {name}"), []
-    kinds = [kind for kind in THINGS for _ in range(2)]
-    for number, kind in zip(rng.sample(range(1, len(kinds) + 1), len(kinds)), kinds):
+    for asin, kind in zip(rng.sample(ASINS, len(ASINS)), 2 * list(THINGS)):
         qualities = tuple(rng.sample(QUALITIES, 2))
         price = float(rng.randrange(8, 90))
         options = {"color": rng.sample(SOLD_COLOURS, 3), **({"size": SIZES} if THINGS[kind] else {})}
         title = " ".join([rng.choice(BRANDS), *qualities, kind]).title()
         bullets = f"It is {qualities[0]} and {qualities[1]}.", f"This {kind} lasts."
-        products.append(Product(f"B0 {number}", title, f"A {kind} for every day.", bullets, qualities, options, price,
+        products.append(Product(asin, title, f"A {kind} for every day.", bullets, qualities, options, price,
                                 f"${price}", kind, ("Home", kind.title())))
     wanted = rng.choice([product for product in products if product.query == thing])
     options = [rng.choice(values) for values in wanted.options.values()]
@@ -412,7 +412,7 @@ def built_in_task(split, seed, index):
 
 
 WISH = re.compile(r"i need a (\w+) (\w+) (\w+) in (\w+)(?: and (\w+))?, and price lower than ([\d.]+) dollars")
-LISTED = re.compile(r"(B0 \d+) \[SEP\] \w+ (\w+ \w+ \w+) \[SEP\] \$([\d.]+)")
+LISTED = re.compile(r"(B0\w\w) \[SEP\] \w+ (\w+ \w+ \w+) \[SEP\] \$([\d.]+)")
 
 
 def expert(first, steps, careless=False):
@@ -439,7 +439,7 @@ def expert(first, steps, careless=False):
         return "I go back.", "click[< prev]"
     if missing := [option for option in options if f"[SEP] {option} [SEP]" not in page]:
         return f"There is no {missing[0]}. I go back.", "click[< prev]"
-    item = next((i for i in reversed(range(len(clicks))) if clicks[i].startswith("b0 ")), 0)
+    item = next((i for i in reversed(range(len(clicks))) if clicks[i].upper() in ASINS), 0)
     if left := [option for option in options[:1 if careless else 2] if option not in clicks[item:]]:
         return f"I choose {left[0]}.", f"click[{left[0]}]"
     return "All is right. I buy it.", "click[buy now]"
@@ -450,7 +450,7 @@ def reason(first, steps, action):
     name = action.partition("[")[2].removesuffix("]")
     if action.startswith("search["):
         return f"I search for a {name.removeprefix('i need a ')}."
-    if name.startswith("b0 "):
+    if name.upper() in ASINS:
         return f"I look at {name.upper()}."
     if WISH.search(first) is None:
         raise BadInput("--annotator expert: the scripted annotator knows the built-in shop only; leave out --data")
@@ -477,4 +477,4 @@ PHRASES = [INSTRUCTION, "WebShop [SEP] Instruction:", "Instruction:", "i need a"
            "Nothing fits. I turn the page.", "I go back.", "There is no", "I read the features.", "I choose",
            "All is right. I buy it.", "It is", "lasts.", "Thank you for shopping with us!", "Your score (min 0.0, max 1.0)"]
 
-KINDS = ["b0"]
+KINDS = []

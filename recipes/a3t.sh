@@ -26,12 +26,12 @@ case $ENV in
 esac
 if [ -n "${MODEL:-}" ]; then
     world="--env $ENV --data ${DATA:?give DATA=DIR, the folder of the official files} --max-tokens 128 --max-length 4096"
-    base=$MODEL tasks=600 test=""
+    base=$MODEL demos=$MODEL tasks=600 demonstrations=600 start_from=$MODEL test=""
     start="--lora-rank 16 --lora-alpha 32 --lora-target q_proj v_proj --lr 1e-4 --epochs 10 --average 3"
     learning="--lora-rank 16 --lora-alpha 32 --lora-target q_proj v_proj --lr 1e-4 --epochs 6 --average 3 --max-length 4096"
     case $ENV in alfworld) compose="--per-task 40" ;; webshop) compose="--per-task 20 --until-success 3" ;; esac
 else
-    base=$OUT/0
+    base=$OUT/0 demonstrations=6000 start_from=tiny
     start="--width 96 --layers 2 --heads 6 --lr 3e-3 --epochs 4 --batch-size 8 --schedule cosine
            --lm-tokens all-positive --lm-system-weight 0.5"
     learning="--lr 5e-4 --epochs 6 --average 3 --batch-size 16"
@@ -42,15 +42,15 @@ mkdir -p "$OUT"
 
 # Round 0: the paper's model is prompted (1-shot ReAct) on the training tasks; here a scripted player, who is careless in most of
 # its episodes. Its successes are imitated.
-run "$OUT/demos.jsonl" python explore.py --agent "${MODEL:-$demos}" $world --limit "$([ -n "${MODEL:-}" ] && echo 600 || echo 6000)" --seed "$SEED"
-run "$OUT/0" python train.py --agent "${MODEL:-tiny}" --data "$OUT/demos.jsonl" --loss lm --success-at 1 $start --seed "$SEED"
+run "$OUT/demos.jsonl" python explore.py --agent "$demos" $world --limit "$demonstrations" --seed "$SEED"
+run "$OUT/0" python train.py --agent "$start_from" --data "$OUT/demos.jsonl" --loss lm --success-at 1 $start --seed "$SEED"
 data=() agents=("round 0=$OUT/0")
 for i in $(seq "$ROUNDS"); do
     before="$OUT/$((i - 1))"
     explored="--limit $tasks --keep-invalid --round $i --seed $((SEED + 1))"             # the same training tasks in every round
     run "$OUT/$i.explored.jsonl" python explore.py --agent "$before" $world $explored
-    run "$OUT/$i.composed.jsonl" python explore.py --agent "$before" $world $explored --pattern actre --annotator "$ANNOTATOR" $compose \
-        --failed "$OUT/$i.explored.jsonl"
+    run "$OUT/$i.composed.jsonl" python explore.py --agent "$before" $world $explored --failed "$OUT/$i.explored.jsonl" $compose \
+        --pattern actre --annotator "$ANNOTATOR"
     data+=("$OUT/$i.explored.jsonl" "$OUT/$i.composed.jsonl")
     run "$OUT/$i" python train.py --agent "$base" --data "${data[@]}" --loss contrast $learning $FLAGS --seed "$SEED"
     agents+=("round $i=$OUT/$i")
