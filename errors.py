@@ -16,12 +16,12 @@ def count(text):
     return int(text)
 
 
-def same_command(note, args, begun):
-    """Write the arguments of a run that may be stopped into the file `note`; if the run has `begun`, compare with those that
-    are there first. Raises BadInput if any differs that changes the result."""
+def same_command(note, args, results):
+    """Write the arguments of a run that may be stopped into the file `note`; if one of the files `results` holds something
+    already, compare with those that are there first. Raises BadInput if any differs that changes the result."""
     free = ("overwrite", "threads", "slots", "micro_batch", "save_every", "show", "seconds")
     now = {name: value for name, value in vars(args).items() if name not in free}
-    if begun:
+    if any(os.path.exists(file) and os.path.getsize(file) for file in results):
         before = {}
         if os.path.exists(note):
             with open(note, encoding="utf-8") as file:

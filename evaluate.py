@@ -193,7 +193,7 @@ def main():
     note, parts = os.path.join(args.out, "args.json"), [*files, *(f"{file}.part" for file in files)]
     if args.overwrite:
         explore.forget(target, os.path.join(args.out, "replies.jsonl"), *parts)
-    errors.same_command(note, args, begun=any(map(os.path.exists, parts)))
+    errors.same_command(note, args, parts)
     results, seen, solved = [], {}, {}          # solved: curve -> tasks that one of its agents has won so far
     for name, entry in zip(names, list(args.agent)):
         args.agent = entry.rpartition("=")[2]

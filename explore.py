@@ -231,7 +231,7 @@ def main():
     os.makedirs(os.path.dirname(args.out) or ".", exist_ok=True)
     if args.overwrite:
         forget(f"{args.out}.part", f"{args.out}.replies.jsonl")
-    errors.same_command(f"{args.out}.args", args, begun=os.path.exists(f"{args.out}.part"))
+    errors.same_command(f"{args.out}.args", args, [f"{args.out}.part"])
     agent, teacher = make_agent(args.agent, args, f"{args.out}.replies.jsonl"), make_other(args)
     trajectories = explore(args, tasks, agent, teacher)
     os.remove(f"{args.out}.args")

@@ -435,7 +435,7 @@ def main(args):
     if os.path.exists(args.out) and not args.overwrite:
         raise BadInput(f"{args.out}: is there already; give --overwrite or another --out")
     folder, step = resume_from(args, part)
-    errors.same_command(f"{args.out}.args", args, begun=step > 0)
+    errors.same_command(f"{args.out}.args", args, [part])
     policy, tokenizer = start(args, folder)
     trained = sum(p.numel() for p in policy.parameters() if p.requires_grad)
     print(f"{trained:,} parameters to train, vocabulary {len(tokenizer)}", file=sys.stderr)

@@ -19,9 +19,9 @@ cd "$(dirname "$0")/.."
 SEED=${SEED:-0} ENV=${ENV:-alfworld} OUT=${OUT:-runs/a3t} ROUNDS=${ROUNDS:-3} ANNOTATOR=${ANNOTATOR:-expert} FLAGS=${FLAGS:-}
 
 case $ENV in
-    alfworld) world="--env alfworld --max-steps 20 --max-length 512" demos="expert:0.9"
+    alfworld) world="--env alfworld --max-steps 20 --max-length 512" demos="expert:0.9" demonstrations=8000 batch=8
               tasks=160 compose="--per-task 4 --p-sample 0.1" test="--split valid_unseen --limit 201" ;;
-    webshop)  world="--env webshop --max-steps 15 --max-length 1000" demos="expert:0.97"
+    webshop)  world="--env webshop --max-steps 15 --max-length 1000" demos="expert:0.97" demonstrations=7500 batch=4
               tasks=160 compose="--per-task 4 --p-sample 0.2" test="--limit 200" ;;
 esac
 if [ -n "${MODEL:-}" ]; then
@@ -31,10 +31,10 @@ if [ -n "${MODEL:-}" ]; then
     learning="--lora-rank 16 --lora-alpha 32 --lora-target q_proj v_proj --lr 1e-4 --epochs 6 --average 3 --max-length 4096"
     case $ENV in alfworld) compose="--per-task 40" ;; webshop) compose="--per-task 20 --until-success 3" ;; esac
 else
-    base=$OUT/0 demonstrations=6000 start_from=tiny
-    start="--width 96 --layers 2 --heads 6 --lr 3e-3 --epochs 4 --batch-size 8 --schedule cosine
+    base=$OUT/0 start_from=tiny
+    start="--width 96 --layers 2 --heads 6 --lr 3e-3 --epochs 4 --batch-size $batch --schedule cosine
            --lm-tokens all-positive --lm-system-weight 0.5"
-    learning="--lr 5e-4 --epochs 6 --average 3 --batch-size 16"
+    learning="--lr 5e-4 --epochs 6 --average 3 --batch-size 16 --neg-floor -0.5"
 fi
 run() { [ -e "$1" ] || "${@:2}" --out "$1"; }        # run OUTPUT COMMAND...: unless the output is there
 started=$SECONDS

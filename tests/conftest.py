@@ -34,7 +34,7 @@ def begun(*words):
     import explore
     with argv(*words):
         args = explore.parse()
-    errors.same_command(f"{args.out}.args", args, begun=False)
+    errors.same_command(f"{args.out}.args", args, [])
 
 
 def train_args(*words):

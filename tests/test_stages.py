@@ -116,6 +116,14 @@ def test_a_part_of_another_command_is_refused(demos, tmp_path, monkeypatch, othe
     assert len(buffer.read(out)) == 30 and [p.name for p in tmp_path.iterdir()] == ["new.jsonl"]
 
 
+def test_an_empty_part_binds_nobody(tmp_path):
+    """Stopped before the first episode ended: nothing is there that another command could spoil."""
+    begun("--agent", "expert:1", "--limit", 3, "--out", tmp_path / "new.jsonl")
+    (tmp_path / "new.jsonl.part").touch()
+    run_explore("--agent", "expert", "--limit", 2, "--out", tmp_path / "new.jsonl")
+    assert len(buffer.read(tmp_path / "new.jsonl")) == 2
+
+
 def test_a_part_of_which_nobody_knows_the_command_is_refused(demos, tmp_path):
     (tmp_path / "new.jsonl.part").write_text("".join(demos.read_text().splitlines(keepends=True)[:2]))
     with pytest.raises(BadInput, match="begun with another --agent .None.; give the same, or --overwrite"):
