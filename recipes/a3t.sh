@@ -24,17 +24,18 @@ case $ENV in
     webshop)  world="--env webshop --max-steps 15 --max-length 1000" demos="expert:0.97" demonstrations=7500 batch=4
               tasks=160 compose="--per-task 4 --p-sample 0.2" test="--limit 200" ;;
 esac
+lora="--lora-rank 16 --lora-alpha 32 --lora-target q_proj v_proj"
 if [ -n "${MODEL:-}" ]; then
     world="--env $ENV --data ${DATA:?give DATA=DIR, the folder of the official files} --max-tokens 128 --max-length 4096"
-    base=$MODEL demos=$MODEL tasks=600 demonstrations=600 start_from=$MODEL test=""
-    start="--lora-rank 16 --lora-alpha 32 --lora-target q_proj v_proj --lr 1e-4 --epochs 10 --average 3"
-    learning="--lora-rank 16 --lora-alpha 32 --lora-target q_proj v_proj --lr 1e-4 --epochs 6 --average 3 --max-length 4096"
+    demos=$MODEL demonstrations=600 scratch=$MODEL base=$MODEL tasks=600 test=""
+    start="$lora --lr 1e-4 --epochs 10 --average 3 --max-length 4096"
+    learning="$lora --lr 1e-4 --epochs 6 --average 3 --max-length 4096"
     case $ENV in alfworld) compose="--per-task 40" ;; webshop) compose="--per-task 20 --until-success 3" ;; esac
 else
-    base=$OUT/0 start_from=tiny
+    scratch=tiny base=$OUT/0
     start="--width 96 --layers 2 --heads 6 --lr 3e-3 --epochs 4 --batch-size $batch --schedule cosine
            --lm-tokens all-positive --lm-system-weight 0.5"
-    learning="--lr 5e-4 --epochs 6 --average 3 --batch-size 16 --neg-floor -0.5"
+    learning="$lora --lora-dropout 0 --lr 4e-3 --epochs 6 --average 3 --batch-size 16 --neg-floor -0.5"
 fi
 run() { [ -e "$1" ] || "${@:2}" --out "$1"; }        # run OUTPUT COMMAND...: unless the output is there
 started=$SECONDS
@@ -43,7 +44,7 @@ mkdir -p "$OUT"
 # Round 0: the paper's model is prompted (1-shot ReAct) on the training tasks; here a scripted player, who is careless in most of
 # its episodes. Its successes are imitated.
 run "$OUT/demos.jsonl" python explore.py --agent "$demos" $world --limit "$demonstrations" --seed "$SEED"
-run "$OUT/0" python train.py --agent "$start_from" --data "$OUT/demos.jsonl" --loss lm --success-at 1 $start --seed "$SEED"
+run "$OUT/0" python train.py --agent "$scratch" --data "$OUT/demos.jsonl" --loss lm --success-at 1 $start --seed "$SEED"
 data=() agents=("round 0=$OUT/0")
 for i in $(seq "$ROUNDS"); do
     before="$OUT/$((i - 1))"
