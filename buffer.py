@@ -300,11 +300,11 @@ def contrast(trajectories, success_at=1.0, fail_reward=-1.0, k_min=2):
 
 
 def shared_prefix(tokens, others):
-    """How many tokens a failure has in common with the beginning of one of its task's successes: pushed down and up at once,
-    they have a net weight of (K-1)/(K+1) in J, which is none for K = 1."""
+    """How many tokens a failure has in common with the beginnings of all K successes of its task: pushed down once and up K
+    times, they have a net weight of (K-1)/(K+1) in J, which is none for K = 1."""
     def common(other):
         return next((i for i, (a, b) in enumerate(zip(tokens, other)) if a != b), min(len(tokens), len(other)))
-    return max(map(common, others), default=0)
+    return min(map(common, others), default=0)
 
 
 def sentences(weighted):

@@ -19,16 +19,19 @@ def count(text):
 def same_command(note, args, results):
     """Write the arguments of a run that may be stopped into the file `note`; if one of the files `results` holds something
     already, compare with those that are there first. Raises BadInput if any differs that changes the result."""
-    free = ("overwrite", "threads", "slots", "micro_batch", "save_every", "show", "seconds")
+    free = ("overwrite", "threads", "slots", "micro_batch", "save_every", "show", "seconds", "plot", "summary", "recipe", "out")
     now = {name: value for name, value in vars(args).items() if name not in free}
-    if any(os.path.exists(file) and os.path.getsize(file) for file in results):
-        before = {}
-        if os.path.exists(note):
+    if not args.overwrite and any(os.path.exists(file) and os.path.getsize(file) for file in results):
+        try:
             with open(note, encoding="utf-8") as file:
-                before = json.load(file)
+                before = dict(json.load(file))
+        except (OSError, ValueError, TypeError) as error:
+            raise BadInput(f"{note}: cannot be read ({error}), so nobody knows what was begun there; give --overwrite to begin "
+                           "anew") from None
         if changed := [name for name, value in now.items() if name not in before or before[name] != value]:
-            raise BadInput(f"{note}: what is there was begun with another --{changed[0].replace('_', '-')} "
-                           f"({before.get(changed[0])}); give the same, or --overwrite to begin anew")
+            option = {"value_weight": "lambda"}.get(changed[0], changed[0]).replace("_", "-")
+            raise BadInput(f"{note}: what is there was begun with another --{option} ({before.get(changed[0])}); give the same, "
+                           "or --overwrite to begin anew")
     with open(f"{note}.tmp", "w", encoding="utf-8") as file:
         json.dump(now, file)
     os.replace(f"{note}.tmp", note)

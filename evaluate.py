@@ -40,7 +40,7 @@ def parse():
     p.add_argument("--summary", help="write a recipe's summary.json here, with --recipe and --seconds")
     p.add_argument("--recipe", default="", help="name of the recipe, for --summary")
     p.add_argument("--seconds", type=float, default=0, help="how long the recipe took before this evaluation, for --summary")
-    p.add_argument("--overwrite", action="store_true", help="replace a finished OUT")
+    p.add_argument("--overwrite", action="store_true", help="replace a finished OUT, and forget an unfinished one")
     return p.parse_args()
 
 
@@ -76,6 +76,17 @@ def measure(name, runs):
             "metrics": {m: share([t.metrics[m] for t in everything]) for m in everything[0].metrics},
             "prompt_tokens": share(prompts) if prompts else None, "steps": share(steps),
             "reward": share([t.reward for t in everything])}
+
+
+def accumulate(results, played):
+    """Add to each point of a curve the share of the tasks that it or a point before it has won, averaged over the runs.
+    played: name -> runs."""
+    points = {name: point for name in played if (point := CURVE.fullmatch(name))}
+    for result in results:
+        if point := points.get(result["name"]):
+            sofar = [name for name, p in points.items() if p[1] == point[1] and int(p[2]) <= int(point[2])]
+            won = [{t.task for name in sofar for t in played[name][run] if t.success} for run in range(result["runs"])]
+            result["accumulated"] = share([len(tasks) / result["tasks"] for tasks in won])
 
 
 def share(values):
@@ -123,7 +134,7 @@ def drawing():
     try:
         import matplotlib
     except ModuleNotFoundError:
-        raise BadInput("--plot: matplotlib is missing; pip install matplotlib") from None
+        raise BadInput("drawing needs a package; pip install matplotlib") from None
     matplotlib.use("Agg")
     from matplotlib import pyplot
     return pyplot
@@ -182,6 +193,8 @@ def main():
     if os.path.exists(target) and not args.overwrite:
         raise BadInput(f"{target}: is there already; give --overwrite or another --out")
     tasks = explore.load_tasks(args)
+    if args.plot and not args.plot.endswith(".png"):
+        raise BadInput(f"--plot {args.plot}: give a name that ends in .png")
     names = [name or agent for name, _, agent in (entry.rpartition("=") for entry in args.agent)]
     files = [run_file(name, run, args) for name in names for run in range(args.runs)]
     if len(set(files)) < len(files):
@@ -190,29 +203,30 @@ def main():
         os.makedirs(folder or ".", exist_ok=True)
     if args.plot:
         drawing()           # rather now than after all has been played
-    note, parts = os.path.join(args.out, "args.json"), [*files, *(f"{file}.part" for file in files)]
+    note = os.path.join(args.out, "args.json")
+    there = [os.path.join(args.out, f) for f in os.listdir(args.out) if re.fullmatch(r".+\.\d+\.jsonl(\.part)?", f)]
+    errors.same_command(note, args, there)
     if args.overwrite:
-        explore.forget(target, os.path.join(args.out, "replies.jsonl"), *parts)
-    errors.same_command(note, args, parts)
-    results, seen, solved = [], {}, {}          # solved: curve -> tasks that one of its agents has won so far
+        explore.forget(target, os.path.join(args.out, "replies.jsonl"), *there)
+    results, seen, played = [], {}, {}
     for name, entry in zip(names, list(args.agent)):
         args.agent = entry.rpartition("=")[2]
         if args.agent not in seen:
             seen[args.agent] = play(name, args, tasks)
-        results.append(measure(name, seen[args.agent]))
-        if curve := CURVE.fullmatch(name):
-            solved.setdefault(curve[1], set()).update(t.task for t in seen[args.agent][0] if t.success)
-            results[-1]["accumulated"] = len(solved[curve[1]]) / len(tasks)
-    with open(target, "w", encoding="utf-8") as file:
-        about = {"env": args.env, "split": tasks[0].split, "data": bool(args.data), "seed": args.seed}
-        json.dump({**about, "agents": results}, file, indent=1)
-    os.remove(note)
+        played[name] = seen[args.agent]
+        results.append(measure(name, played[name]))
+    accumulate(results, played)
     if args.plot:
         plot(results, args.plot)
     if args.summary:
         seconds = round(args.seconds + time.time() - started, 1)
         with open(args.summary, "w", encoding="utf-8") as file:
             json.dump({"recipe": args.recipe, "seed": args.seed, "seconds": seconds, "rows": rows(results)}, file, indent=1)
+    about = {"env": args.env, "split": tasks[0].split, "data": bool(args.data), "seed": args.seed}
+    with open(f"{target}.tmp", "w", encoding="utf-8") as file:
+        json.dump({**about, "agents": results}, file, indent=1)
+    os.replace(f"{target}.tmp", target)          # last: what has it is finished
+    os.remove(note)
     for trajectory in seen[args.agent][0][:args.show]:
         print(readable(trajectory), end="\n\n")
     sys.stderr.flush()

@@ -204,6 +204,9 @@ def explore(args, tasks, agent, teacher=None):
         buffer.cut_torn_line(part)
         for t in buffer.read(part) if os.path.getsize(part) else ():
             done.setdefault(t.task, []).append(t)
+        if stray := done.keys() - {t.id for t in tasks}:
+            raise BadInput(f"{part}: task {min(stray)} in it is not among those to play; did --data or --failed change? Give "
+                           "--overwrite to begin anew")
         print(f"{part}: going on after {sum(map(len, done.values()))} episodes", file=sys.stderr)
     with open(part, "a", encoding="utf-8") as file:
         def keep(trajectory):
@@ -229,10 +232,12 @@ def main():
     if args.failed:
         tasks = only_failed(tasks, args.failed)
     os.makedirs(os.path.dirname(args.out) or ".", exist_ok=True)
-    if args.overwrite:
-        forget(f"{args.out}.part", f"{args.out}.replies.jsonl")
     errors.same_command(f"{args.out}.args", args, [f"{args.out}.part"])
+    if args.overwrite:
+        forget(f"{args.out}.replies.jsonl")
     agent, teacher = make_agent(args.agent, args, f"{args.out}.replies.jsonl"), make_other(args)
+    if args.overwrite:
+        forget(f"{args.out}.part")
     trajectories = explore(args, tasks, agent, teacher)
     os.remove(f"{args.out}.args")
     for speaker in (agent, teacher):

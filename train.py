@@ -73,7 +73,7 @@ def parse():
     p.add_argument("--teacher-logprob", choices=["student", "one"], default="student",
                    help="log pi_old of another agent's tokens: the student's own, or 1.0 as LTC's program (L7)")
     p.add_argument("--normalise-advantages", action="store_true", help="to mean 0 and deviation 1 over all spoken tokens")
-    p.add_argument("--success-at", type=float, help="the least reward of a success; default: any above 0, contrast: 1 (A3T)")
+    p.add_argument("--success-at", type=float, help="the least reward of a success for lm and contrast; default: any above 0, and 1 (A3T)")
     p.add_argument("--fail-reward", type=float, default=-1.0, help="contrast: R of a failure (A3T: -1); 0: imitate only")
     p.add_argument("--k-min", type=int, default=2, help="contrast: with fewer successes the failure is left out (A3T: 2)")
     p.add_argument("--neg-floor", type=float, default=-math.inf, help="contrast: no push below this log-probability of a token")
@@ -207,14 +207,15 @@ def load_samples(args, tokenizer):
     tokens = sum(len(s["tokens"]) for s in kept)
     print(f"{len(kept)} of {len(samples)} trajectories to learn from, {tokens:,} tokens", file=sys.stderr)
     if not kept:
-        raise BadInput(f"{', '.join(args.data)}: nothing to learn from: no trajectory has a positive reward (see --lm-tokens)")
+        raise BadInput(f"{', '.join(args.data)}: nothing to learn from: no trajectory has a positive reward (see --lm-tokens), or "
+                       "none that of --success-at")
     if args.loss == "ltc" and args.normalise_advantages:
         normalise_advantages(kept)
     return kept
 
 
 def mark_shared(trajectories, samples):
-    """For --loss contrast: mark, to log their log-probability, the tokens that a failure spoke as one of its successes did."""
+    """For --loss contrast: mark, to log their log-probability, the tokens that a failure spoke as all its successes did."""
     beginnings = {}                         # of a task's successes in a round
     for t, s in zip(trajectories, samples):
         if max(s["lm"]) > 0:
@@ -275,7 +276,7 @@ def update(policy, optimizer, samples, args, device):
     if args.loss == "contrast":                             # tokens of successes and of failures, to log means
         for name, sign in (("positive", 1), ("negative", -1)):
             totals[name] = max(sum(sign * w > 0 for s in samples for w in s["lm"][1:]), 1)
-        totals["shared"] = max(sum(map(sum, (s["shared"] for s in samples))), 1)
+        totals["shared"] = max(sum(sum(s["shared"][1:]) for s in samples), 1)
     metrics = {}
     for group in buffer.by_length(samples, -(-len(samples) // args.micro_batch)):
         batch = {name: x.to(device) for name, x in buffer.collate(group).items()}
@@ -434,8 +435,8 @@ def main(args):
     os.makedirs(os.path.dirname(args.out) or ".", exist_ok=True)
     if os.path.exists(args.out) and not args.overwrite:
         raise BadInput(f"{args.out}: is there already; give --overwrite or another --out")
+    errors.same_command(f"{args.out}.args", args, [part, f"{part}.new"])
     folder, step = resume_from(args, part)
-    errors.same_command(f"{args.out}.args", args, [part])
     policy, tokenizer = start(args, folder)
     trained = sum(p.numel() for p in policy.parameters() if p.requires_grad)
     print(f"{trained:,} parameters to train, vocabulary {len(tokenizer)}", file=sys.stderr)

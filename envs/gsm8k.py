@@ -180,7 +180,7 @@ def changes(question):
     found = sorted((match.start(), word, int(match[1]), sentence)
                    for (pattern, word), sentence in zip(READ, CHANGES) for match in pattern.finditer(question))
     if not start or not found:
-        raise BadInput("--agent expert, --teacher expert: the scripted teacher makes built-in problems only; leave out --data")
+        raise BadInput("--agent expert, --teacher expert: the scripted teacher does not know this question; leave out --data")
     return int(start[1]), [(word, k, sentence) for _, word, k, sentence in found]
 
 
@@ -210,8 +210,11 @@ def expert(first, steps, careless=False):
 
 
 def pose(task, first, chance, careless=False):
-    """A teacher's analogous problem with its key, as text: the same operations with other numbers, names and things. careless:
-    the key is wrong."""
+    """A teacher's analogous problem with its key, as text: the same operations with other numbers, names and things; to an
+    official question, another one of the file. careless: the key is wrong."""
+    if first in WORKED:
+        question = random.Random(f"analogue {chance}").choice(sorted(WORKED.keys() - {first}) or [first])
+        return f"{question} Answer: {WORKED[question][1] + careless}"
     text, _, _ = problem(random.Random(f"analogue {chance}"), 0, like=[sentence for _, _, sentence in changes(first)[1]])
     return f"{text} Answer: {number(expert(text, (), careless)[1])}"
 

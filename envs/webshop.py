@@ -1,8 +1,8 @@
-"""WebShop: buy what an instruction asks for, by searching and clicking. The text environment, its reward, and a small built-in
-shop.
+"""WebShop: buy what an instruction asks for, by searching and clicking. The text environment, its reward, and small built-in
+shops.
 
     import envs.webshop as webshop
-    task = webshop.tasks("test", limit=1)[0]                # the built-in shop; data="DIR": the official files
+    task = webshop.tasks("test", limit=1)[0]                # a built-in shop; data="DIR": the official files
     env = task.make(max_steps=15)
     first = env.reset()                                     # "WebShop [SEP] Instruction: [SEP] i need ... [SEP] Search"
     observation, reward, done = env.step("search[soft cotton shirt]")           # click[...], and click[buy now] at the end
@@ -73,6 +73,12 @@ olive orange peach pewter pink plum purple rainbow red rose royal rust sand sapp
 stonewash sunflower tan taupe teal tiger turquoise violet walnut wheat white wine yellow""".split()
 FUNCTION_WORDS = set("a an and are as at by for from in into is it its of off on or our out so than that the their this to too "
                      "up with you your".split())
+
+
+def command_of(action):
+    """(search or click, its argument in lower case); (None, "") for what is no command. Blanks at the brackets do not count."""
+    command = COMMAND.match(action.strip())
+    return (command[1], command[2].strip().lower()) if command else (None, "")
 
 
 def token_set_ratio(a, b):
@@ -185,12 +191,12 @@ class Game:
 
     def parses(self, action):
         """Is this a command at all?"""
-        return COMMAND.match(action.strip()) is not None
+        return command_of(action)[0] is not None
 
     def possible(self, action):
         """Would it do something now? Searching does from every page."""
-        command = COMMAND.match(action.strip())
-        return command is not None and (command[1] == "search" or command[2].lower() in self.clickable())
+        name, argument = command_of(action)
+        return name == "search" or argument in self.clickable()
 
     @property
     def admissible(self):
@@ -203,8 +209,7 @@ class Game:
         """-> (observation, reward, done). What cannot be clicked changes nothing. Searching works from every page."""
         self.steps += 1
         self.truncated = self.steps == self.max_steps
-        command = COMMAND.match(action.strip())
-        name, argument = (command[1], command[2].lower()) if command else (None, "")
+        name, argument = command_of(action)
         if name == "search":
             self.found, self.number = self.shop.search(argument), 1
             self.show_results()
@@ -374,7 +379,7 @@ def read_product(item, attributes, rng):
                    tuple(part.strip() for part in item["product_category"].split("›")))
 
 
-# ---------------------------------------------------------------- the built-in shop
+# ---------------------------------------------------------------- the built-in shops
 
 THINGS = {"shirt": True, "dress": True, "jacket": True, "coat": True, "rug": True, "blanket": True, "pillow": False, "bag": False,
           "lamp": False, "mug": False, "chair": False, "basket": False}          # thing: has it sizes?
@@ -423,7 +428,7 @@ def expert(first, steps, careless=False):
     """
     wish = WISH.search(first)
     if wish is None:
-        raise BadInput("--agent expert, --teacher expert: the scripted shopper knows the built-in shop only; leave out --data")
+        raise BadInput("--agent expert, --teacher expert: the scripted shopper knows the built-in shops only; leave out --data")
     *qualities, thing, colour, size, upper = wish.groups()
     wanted, options = " ".join([*qualities, thing]), [option for option in (colour, size) if option]
     page = steps[-1][1] if steps else first
@@ -431,8 +436,10 @@ def expert(first, steps, careless=False):
         return f"I search for a {wanted}.", f"search[{wanted}]"
     clicks = [action.strip().lower().removeprefix("click[").removesuffix("]").strip() for action, _ in steps]
     if "Page " in page:
+        unfit = {name.upper() for name, (_, item) in zip(clicks, steps)
+                 if "Buy Now" in item and any(f"[SEP] {option} [SEP]" not in item for option in options)}
         for asin, title, price in LISTED.findall(page):
-            if set(wanted.split()) == set(title.lower().split()) and float(price) <= float(upper) and asin.lower() not in clicks:
+            if set(wanted.split()) == set(title.lower().split()) and float(price) <= float(upper) and asin not in unfit:
                 return f"I look at {asin}.", f"click[{asin.lower()}]"
         return "Nothing fits. I turn the page.", "click[next >]"
     if "Buy Now" not in page:
@@ -453,14 +460,14 @@ def reason(first, steps, action):
     if name.upper() in ASINS:
         return f"I look at {name.upper()}."
     if WISH.search(first) is None:
-        raise BadInput("--annotator expert: the scripted annotator knows the built-in shop only; leave out --data")
+        raise BadInput("--annotator expert: the scripted annotator knows the built-in shops only; leave out --data")
     return {"next >": "Nothing fits. I turn the page.", "< prev": "I go back.", "back to search": "I go back.",
             "features": "I read the features.", "description": "I read the description.", "reviews": "I read the reviews.",
             "buy now": "All is right. I buy it."}.get(name, f"I choose {name}.")
 
 
 def analogous(task, env, words):
-    """Another wish in the built-in shop, whatever a teacher says."""
+    """Another wish in a built-in shop, whatever a teacher says."""
     return built_in_task("train", "analogue", task.id).make(env.max_steps)
 
 

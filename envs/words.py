@@ -11,7 +11,7 @@ def tokenizer_for(texts, phrases, kinds):
     """
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
-    dropped = r"\[sep\]|\.0+\b|[^\w\s\[\]'-]|\b(an?|the|some|and|in|on)\b"
+    dropped = r"\[sep\]|\.0+\b|[^\w\s\[\]<>'-]|\b(an?|the|some|and|in|on)\b"
     clean = normalizers.Sequence([normalizers.Lowercase(), normalizers.Replace(Regex(dropped), " "),
                                   normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()])
     texts = {clean.normalize_str(t) for t in texts}

@@ -43,5 +43,6 @@ if [ -n "${ABLATION:-}" ]; then
     run "$OUT/more" python train.py --agent "$OUT/tuned" --data "$OUT/demos.jsonl" "$OUT/more.jsonl" --epochs 2 $tuning --seed "$SEED"
     agents+=("more instruction tuning=$OUT/more")
 fi
+again=$([ ! -e "$OUT/eval/metrics.json" ] || echo --overwrite)      # an evaluation that was stopped goes on
 python evaluate.py --agent "${agents[@]}" $world --split valid_unseen --limit 201 --seed "$((SEED + 100))" --plot "$OUT/curve.png" \
-    --show "$SHOW" --summary "$OUT/summary.json" --recipe ltc --seconds "$seconds" --out "$OUT/eval" --overwrite
+    --show "$SHOW" --summary "$OUT/summary.json" --recipe ltc --seconds "$seconds" --out "$OUT/eval" $again

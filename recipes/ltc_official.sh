@@ -24,5 +24,6 @@ for i in $(seq "$ITERATIONS"); do
         --value-lr 1e-2 --normalise-advantages --seed "$SEED"
     before="$OUT/LTC-$i"
 done
+again=$([ ! -e "$OUT/eval/metrics.json" ] || echo --overwrite)      # an evaluation that was stopped goes on
 python evaluate.py --agent "instruction tuned=$OUT/tuned" "LTC=$before" $world --max-steps 50 --split valid_seen --seed "$SEED" \
-    --summary "$OUT/summary.json" --recipe ltc_official --seconds "$((SECONDS - started))" --out "$OUT/eval" --overwrite
+    --summary "$OUT/summary.json" --recipe ltc_official --seconds "$((SECONDS - started))" --out "$OUT/eval" $again

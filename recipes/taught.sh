@@ -19,5 +19,6 @@ for i in $(seq "$ITERATIONS"); do
     before="$OUT/LTC-$i"
     agents+=("LTC $i=$before")
 done
+again=$([ ! -e "$OUT/eval/metrics.json" ] || echo --overwrite)      # an evaluation that was stopped goes on
 python evaluate.py --agent "${agents[@]}" $world $test --seed "$SEED" --plot "$OUT/curve.png" --summary "$OUT/summary.json" \
-    --recipe "$recipe" --seconds "$((SECONDS - started))" --out "$OUT/eval" --overwrite
+    --recipe "$recipe" --seconds "$((SECONDS - started))" --out "$OUT/eval" $again

@@ -247,7 +247,8 @@ def test_net_weight_of_tokens_that_all_share(k, wanted):
 
 
 def test_what_a_failure_shares_with_its_successes():
-    assert buffer.shared_prefix([1, 2, 3, 4], [[1, 2, 9], [1, 2, 3], [2]]) == 3
+    assert buffer.shared_prefix([1, 2, 3, 4], [[1, 2, 9], [1, 2, 3]]) == 2              # with all of them
+    assert buffer.shared_prefix([1, 2, 3, 4], [[1, 2, 9], [2]]) == 0
     assert buffer.shared_prefix([1, 2], [[1, 2, 3]]) == 2 and buffer.shared_prefix([1], []) == 0
 
 
@@ -260,7 +261,7 @@ def test_shared_tokens_are_marked_on_failures_where_they_were_spoken():
     assert [s["shared"] for s in samples] == [[0, 1, 1, 1, 0], [0] * 5, [0] * 5, [0] * 5]
 
 
-def test_log_probability_of_shared_tokens(monkeypatch):
+def test_log_probability_of_shared_tokens():
     """Mean over the shared tokens of the whole update."""
     logits = torch.tensor([[2., 0.], [0., 1.], [0., 0.]])
     b = {"tokens": torch.tensor([0, 0, 1]), "lm": torch.tensor([-.5, -.5, .5]), "shared": torch.tensor([1., 1., 0.])}

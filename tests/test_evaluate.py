@@ -82,12 +82,21 @@ def test_tasks_solved_so_far_add_up_along_a_curve(tmp_path, capsys, monkeypatch)
     """The first point solves a and c, the second b alone: 2 of 3, then all 3. Beside other agents the table has no such row."""
     third = [episode("a", "heat", False), episode("b", "heat", True), episode("c", "cool", False)]
     monkeypatch.setattr(evaluate, "play", lambda name, args, tasks: [FIRST if name == "x 0" else third])
-    run_evaluate("--agent", "x 0=first", "x 1=second", "--limit", 3, "--out", tmp_path / "eval", "--summary", tmp_path / "s.json")
-    assert re.search(r"by one of those so far +66.7% +100.0%\n", capsys.readouterr().out)
+    run_evaluate("--agent", "x 1=second", "x 0=first", "--limit", 3, "--out", tmp_path / "eval", "--summary", tmp_path / "s.json")
+    assert re.search(r"by one of those so far +100.0% +66.7%\n", capsys.readouterr().out)           # by number, not by place
     found = [r["value"] for r in json.loads((tmp_path / "s.json").read_text())["rows"] if r["metric"] == "accumulated success"]
-    assert found == pytest.approx([2 / 3, 1])
+    assert found == pytest.approx([1, 2 / 3])
     run_evaluate("--agent", "x 0=first", "y=second", "--limit", 3, "--out", tmp_path / "other")
     assert "so far" not in capsys.readouterr().out
+
+
+def test_tasks_solved_so_far_are_averaged_over_runs():
+    """Of three tasks the first point solves 2 and 1 in two runs; with the second point it is 3 and 1. Another curve is apart."""
+    third = [episode("a", "heat", False), episode("b", "heat", True), episode("c", "cool", False)]
+    played = {"x 0": [FIRST, SECOND], "x 1": [third, SECOND], "y 0": [third, third]}
+    results = [evaluate.measure(name, runs) for name, runs in played.items()]
+    evaluate.accumulate(results, played)
+    assert [r["accumulated"] for r in results] == pytest.approx([1 / 2, 2 / 3, 1 / 3])
 
 
 def test_a_stopped_evaluation_goes_on(tmp_path, monkeypatch, capsys):
@@ -111,6 +120,36 @@ def test_a_stopped_evaluation_goes_on(tmp_path, monkeypatch, capsys):
     for name in ("x.0.jsonl", "y.0.jsonl", "metrics.json"):
         assert (tmp_path / "eval" / name).read_text() == (tmp_path / "whole" / name).read_text()
     assert sorted(p.name for p in (tmp_path / "eval").iterdir()) == ["metrics.json", "x.0.jsonl", "y.0.jsonl"]
+
+
+def test_an_unfinished_evaluation_of_others_is_not_lost(tmp_path, monkeypatch):
+    """Another command in its folder is refused; --overwrite forgets all that was there."""
+    whole, played = explore.episode, []
+
+    async def stop(task, *args):
+        played.append(task.id)
+        if len(played) == 3:
+            raise KeyboardInterrupt
+        return await whole(task, *args)
+    monkeypatch.setattr(explore, "episode", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run_evaluate("--agent", "c=expert", "--limit", 5, "--slots", 1, "--out", tmp_path / "eval")
+    with pytest.raises(BadInput, match="begun with another --agent"):
+        run_evaluate("--agent", "d=expert:1", "--limit", 5, "--out", tmp_path / "eval")
+    run_evaluate("--agent", "c=expert", "--limit", 5, "--slots", 2, "--out", tmp_path / "eval", "--summary", tmp_path / "s.json")
+    run_evaluate("--agent", "d=expert:1", "--limit", 2, "--out", tmp_path / "eval", "--overwrite")
+    assert sorted(p.name for p in (tmp_path / "eval").iterdir()) == ["d.0.jsonl", "metrics.json"]
+
+
+def test_a_failure_after_the_last_episode_loses_nothing(tmp_path, monkeypatch):
+    words = ["--agent", "x 0=expert", "--limit", 2, "--out", tmp_path / "eval"]
+    with pytest.raises(BadInput, match="--plot c.curve: give a name that ends in .png"):
+        run_evaluate(*words, "--plot", "c.curve")
+    with pytest.raises(IsADirectoryError):
+        run_evaluate(*words, "--summary", tmp_path)
+    monkeypatch.setattr(explore, "episode", None)                       # nothing is played again
+    run_evaluate(*words, "--summary", tmp_path / "s.json")
+    assert (tmp_path / "eval" / "metrics.json").exists()
 
 
 def test_two_agents_of_one_name_are_refused(tmp_path):

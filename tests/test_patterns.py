@@ -248,9 +248,9 @@ def test_log_probabilities_of_a_teachers_words_are_the_students_own(world):
 
 def test_a_local_teacher_leaves_the_record_to_the_students_tokenizer(tmp_path):
     """Two models with different vocabularies: the teacher's ids never enter the record."""
-    words = {"a": ["five apples now", "one more"], "b": ["now", "apples", "five", "more", "one", "and another"]}
+    said = {"a": ["five apples now", "one more"], "b": ["now", "apples", "five", "more", "one", "and another"]}
     made = {}
-    for name, texts in words.items():
+    for name, texts in said.items():
         tokenizer = words.tokenizer_for(texts, [], [])
         made[name] = agent.make_tiny(tokenizer, 16, 2, 2, seed=1).eval(), tokenizer
     student = agent.LocalAgent(*made["a"], "a", 1, 200, 4)

@@ -52,7 +52,7 @@ OFFICIAL = [{"question": "Ann has 2 pens and\nbuys 3.  How many?", "answer": "2+
              "So <<1200-400=800>>800 are left.\n#### 1,800"}]
 
 
-def test_official_gsm8k(tmp_path):
+def test_official_gsm8k(tmp_path, monkeypatch):
     (tmp_path / "test.jsonl").write_text("".join(json.dumps(r) + "\n" for r in OFFICIAL))
     tasks = {t.id: t for t in envs.tasks("gsm8k", data=tmp_path)}
     assert {t.kind for t in tasks.values()} == {"1 marks", "2 marks"} and set(tasks) == {"test/0", "test/1"}
@@ -61,6 +61,9 @@ def test_official_gsm8k(tmp_path):
     question = tasks["test/1"].make().reset()
     assert gsm8k.expert(question, ()) == ("A third is 400. So 800 are left.", "finish[1800]")
     assert gsm8k.expert(question, (), careless=True)[1] == "finish[1801]"
+    other = tasks["test/0"].make().reset()
+    monkeypatch.setattr(gsm8k, "WORKED", {q: gsm8k.WORKED[q] for q in (question, other)})
+    assert gsm8k.pose("test/1", question, "x") == f"{other} Answer: 5" and gsm8k.pose("", question, "x", True).endswith(" 6")
     first, = envs.tasks("gsm8k", data=tmp_path / "test.jsonl", limit=1)
     assert first.id == envs.tasks("gsm8k", data=tmp_path)[0].id
 

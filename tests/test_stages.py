@@ -116,6 +116,31 @@ def test_a_part_of_another_command_is_refused(demos, tmp_path, monkeypatch, othe
     assert len(buffer.read(out)) == 30 and [p.name for p in tmp_path.iterdir()] == ["new.jsonl"]
 
 
+def test_a_damaged_note_is_said(tmp_path):
+    (tmp_path / "new.jsonl.part").write_text("{}\n")
+    (tmp_path / "new.jsonl.args").write_text("")
+    with pytest.raises(BadInput, match="new.jsonl.args: cannot be read"):
+        run_explore("--agent", "expert", "--limit", 3, "--out", tmp_path / "new.jsonl")
+
+
+def test_a_part_with_other_tasks_is_refused(demos, tmp_path):
+    """The arguments are the same, but what --failed or --data names has changed."""
+    out = tmp_path / "new.jsonl"
+    begun("--agent", "expert", "--limit", 2, "--out", out)
+    (tmp_path / "new.jsonl.part").write_text(demos.read_text().splitlines(keepends=True)[7])
+    with pytest.raises(BadInput, match="is not among those to play; did --data or --failed change"):
+        run_explore("--agent", "expert", "--limit", 2, "--out", out)
+    assert (tmp_path / "new.jsonl.part").exists()
+    run_explore("--agent", "expert", "--limit", 2, "--out", out, "--overwrite")
+
+
+def test_an_option_is_called_by_its_name(student, demos, tmp_path, monkeypatch):
+    words = short(student, demos, tmp_path / "cut")
+    killed_after(2, monkeypatch, words)
+    with pytest.raises(BadInput, match="begun with another --lambda .0.5.; give"):
+        run_train(*words, "--lambda", 0.1)
+
+
 def test_an_empty_part_binds_nobody(tmp_path):
     """Stopped before the first episode ended: nothing is there that another command could spoil."""
     begun("--agent", "expert:1", "--limit", 3, "--out", tmp_path / "new.jsonl")
@@ -126,7 +151,7 @@ def test_an_empty_part_binds_nobody(tmp_path):
 
 def test_a_part_of_which_nobody_knows_the_command_is_refused(demos, tmp_path):
     (tmp_path / "new.jsonl.part").write_text("".join(demos.read_text().splitlines(keepends=True)[:2]))
-    with pytest.raises(BadInput, match="begun with another --agent .None.; give the same, or --overwrite"):
+    with pytest.raises(BadInput, match="new.jsonl.args: cannot be read .*nobody knows what was begun there; give --overwrite"):
         run_explore("--agent", "expert", "--limit", 30, "--out", tmp_path / "new.jsonl")
 
 
@@ -460,16 +485,15 @@ def samples_of_lengths(lengths):
     return [{"id": i, "tokens": [0] * n} for i, n in enumerate(lengths)]
 
 
-def test_only_instruction_tuning_puts_like_lengths_together(student):
-    """16 samples of two lengths: with --loss lm each update of 4 has one length; with ltc updates stay as they were drawn."""
-    mixed = {}
-    for loss in ("lm", "ltc"):
-        args = train_args("--agent", "x", "--data", "x", "--out", "x", "--epochs", 3, "--batch-size", 4, "--loss", loss)
-        found = list(train.batches(samples_of_lengths([5, 50] * 8), args))
-        mixed[loss] = sum(len({len(s["tokens"]) for s in b}) > 1 for b in found)
-        order = [[s["id"] for s in b] for b in found]
-        assert len(found) == 12 and sorted(sum(order[:4], [])) == list(range(16)) and order[:4] != order[4:8]
-    assert mixed["lm"] == 0 and mixed["ltc"] > 3
+def test_batches_are_shuffled_whatever_their_lengths():
+    """Every epoch has all samples, in an order of its own that the seed gives."""
+    samples = [{"tokens": [0] * n} for n in range(1, 25)]
+    args = train_args("--agent", "x", "--data", "x", "--out", "x", "--batch-size", 6, "--epochs", 2, "--seed", 3)
+    found = [[len(s["tokens"]) for s in batch] for batch in train.batches(samples, args)]
+    first, second = sum(found[:4], []), sum(found[4:], [])
+    assert [len(batch) for batch in found] == [6] * 8 and sorted(first) == sorted(second) == list(range(1, 25))
+    assert first != second and found == [[len(s["tokens"]) for s in batch] for batch in train.batches(samples, args)]
+    assert sum(max(batch) - min(batch) > 6 for batch in found) >= 6                 # long and short ones together
 
 
 # -------------------------------------------------------------------------------------------------------------- bad input

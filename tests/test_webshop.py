@@ -5,9 +5,10 @@ import re
 import pytest
 from conftest import run_explore
 
+import agent
 import buffer
 import envs
-from envs import webshop
+from envs import webshop, words
 from errors import BadInput
 
 
@@ -284,12 +285,43 @@ def test_every_goal_has_a_shop_of_its_own():
     def shops(split):
         return [t.make().shop.products for t in envs.tasks("webshop", split, limit=40, seed=1)]
     assert {len(products) for products in shops("train")} == {24} and len({p["B0AE"].title for p in shops("train")}) > 30
-    assert shops("train") == shops("train") and shops("train")[0] != shops("test")[0]
+    before = shops("train")
+    webshop.built_in_shop.cache_clear()
+    assert shops("train") == before and before[0] != shops("test")[0]
     things = [p.query for p in shops("eval")[0].values()]
     assert all(things.count(thing) == 2 for thing in webshop.THINGS) and len(webshop.THINGS) == 12
     goals = [t.make().goal for t in envs.tasks("webshop", "train", limit=40, seed=1)]
     assert {t.kind for t in envs.tasks("webshop", "train", limit=40)} == {"1 option", "2 options"}
     assert all(goal.product.asin in shop and goal.product.price <= goal.price_upper for goal, shop in zip(goals, shops("train")))
+
+
+def test_the_tiny_agents_words_are_commands():
+    """Its tokenizer sets blanks before brackets. Whatever can be clicked survives it, and so does a whole trip."""
+    tasks = envs.tasks("webshop", "train", limit=20, seed=3)
+    trips = [trip(task) for task in tasks]
+    texts = {text for env, steps in trips for action, observation in steps for text in (action, observation)}
+    tokenizer = words.tokenizer_for({task.make().reset() for task in tasks} | texts, webshop.PHRASES, webshop.KINDS)
+    def through(action):
+        return agent.decode(tokenizer, tokenizer.encode(action))
+    for task, (_, steps) in zip(tasks, trips):
+        env = task.make()
+        env.reset()
+        for action, _ in steps:
+            assert all(env.possible(through(command)) for command in env.admissible)
+            env.step(through(action))
+        assert env.won
+    assert through("click[buy now]") != "click[buy now]" and webshop.command_of("click[ Buy Now ]") == ("click", "buy now")
+
+
+def test_the_shopper_opens_again_what_a_student_closed():
+    """Only products that lack an option are left for good."""
+    env = envs.tasks("webshop", "train", limit=1, seed=4)[0].make()
+    first, steps = env.reset(), []
+    for forced in (None, None, "click[< prev]", None, None, None, None):
+        action = forced or webshop.expert(first, tuple(steps))[1]
+        if not env.won:
+            steps.append((action, env.step(action)[0]))
+    assert env.won
 
 
 def test_exploring_the_shop(tmp_path):
