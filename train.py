@@ -73,7 +73,7 @@ def parse():
     p.add_argument("--teacher-logprob", choices=["student", "one"], default="student",
                    help="log pi_old of another agent's tokens: the student's own, or 1.0 as LTC's program (L7)")
     p.add_argument("--normalise-advantages", action="store_true", help="to mean 0 and deviation 1 over all spoken tokens")
-    p.add_argument("--success-at", type=float, help="the least reward of a success for lm and contrast; default: any above 0, and 1 (A3T)")
+    p.add_argument("--success-at", type=float, help="least reward of a success: lm (default: any above 0), contrast (A3T: 1)")
     p.add_argument("--fail-reward", type=float, default=-1.0, help="contrast: R of a failure (A3T: -1); 0: imitate only")
     p.add_argument("--k-min", type=int, default=2, help="contrast: with fewer successes the failure is left out (A3T: 2)")
     p.add_argument("--neg-floor", type=float, default=-math.inf, help="contrast: no push below this log-probability of a token")
@@ -207,8 +207,8 @@ def load_samples(args, tokenizer):
     tokens = sum(len(s["tokens"]) for s in kept)
     print(f"{len(kept)} of {len(samples)} trajectories to learn from, {tokens:,} tokens", file=sys.stderr)
     if not kept:
-        raise BadInput(f"{', '.join(args.data)}: nothing to learn from: no trajectory has a positive reward (see --lm-tokens), or "
-                       "none that of --success-at")
+        raise BadInput(f"{', '.join(args.data)}: nothing to learn from: no trajectory has a positive reward (see --lm-tokens), "
+                       "or none that of --success-at")
     if args.loss == "ltc" and args.normalise_advantages:
         normalise_advantages(kept)
     return kept

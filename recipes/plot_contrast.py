@@ -2,8 +2,8 @@
 
     python recipes/plot_contrast.py "K >= 2=runs/a3t/1" "K >= 1=runs/a3t-k1/1" --out runs/stability.png
 
-Reads the metrics.jsonl of train.py --loss contrast. On tokens that a failure shares with its K successes the weights of J add up
-to (K - 1)/(K + 1): for K = 1 nothing holds them up. -log p of a failure has no bound for any K.
+Reads the metrics.jsonl of train.py --loss contrast. On tokens that a failure shares with all its K successes the weights of J add
+up to (K - 1)/(K + 1): for K = 1 nothing holds them up. -log p of a failure has no bound for any K.
 """
 import argparse
 import json
@@ -30,14 +30,20 @@ def curves(folder):
     try:
         with open(path, encoding="utf-8") as file:
             steps = [json.loads(line) for line in file]
+        if not steps:
+            raise ValueError("it is empty")
         return {name: [step[name] for step in steps] for name in ("shared", "negative")}
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise BadInput(f"{path}: no metrics of --loss contrast ({type(error).__name__}: {error}); give a folder that it "
                        "wrote") from None
 
 
 def main():
-    args, pyplot = parse(), evaluate.drawing()
+    args = parse()
+    if not args.out.endswith(".png"):
+        raise BadInput(f"--out {args.out}: give a name that ends in .png")
+    os.makedirs(os.path.dirname(args.out) or ".", exist_ok=True)
+    pyplot = evaluate.drawing()
     figure, panels = pyplot.subplots(1, 2, figsize=(9, 3.6), sharex=True)
     for entry in args.run:
         name, _, folder = entry.rpartition("=")

@@ -3,6 +3,9 @@ import asyncio
 import json
 import math
 import random
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +18,8 @@ import train
 from buffer import OTHER, OWN, SYSTEM
 from envs import alfworld, webshop
 from envs.expert import Expert
+
+ROOT = Path(__file__).parent.parent
 
 
 class Corridor:
@@ -422,3 +427,16 @@ def test_lora_averages_a_and_b_apart(student, rounds, tmp_path):
 def test_arguments_have_the_papers_values():
     args = train_args("--agent", "x", "--data", "x", "--out", "x", "--loss", "contrast")
     assert (args.success_at, args.fail_reward, args.k_min, args.neg_floor) == (None, -1, 2, -math.inf)
+
+
+def test_curves_of_a_contrastive_training(student, rounds, tmp_path):
+    """Drawn from what a training logged; what is no such log is said in one line."""
+    pytest.importorskip("matplotlib")
+    contrast_run(student, rounds, tmp_path)
+    draw = [sys.executable, "recipes/plot_contrast.py", "--out", str(tmp_path / "new" / "curves.png")]
+    subprocess.run([*draw, f"K >= 2={tmp_path / 'out'}"], check=True, cwd=ROOT)
+    assert (tmp_path / "new" / "curves.png").read_bytes().startswith(b"\x89PNG")
+    for lines, message in (("", "it is empty"), ("[]\n", "TypeError"), ('{"loss": 1}\n', "KeyError")):
+        (tmp_path / "metrics.jsonl").write_text(lines)
+        wrong = subprocess.run([*draw, str(tmp_path)], cwd=ROOT, capture_output=True, text=True)
+        assert wrong.returncode == 2 and message in wrong.stderr and len(wrong.stderr.splitlines()) == 1
