@@ -7,8 +7,7 @@ An agent is anything with these; patterns know no more of it than this:
     agent.close(trajectory)                        the conversation is over: forget it
     agent.name                                     what the record calls it
 
-expert is the environment's scripted one (envs/expert.py), http://HOST:PORT/v1#MODEL any OpenAI-compatible server, and a local
-agent is one of
+Besides the environment's scripted expert (envs/expert.py) there are http://HOST:PORT/v1#MODEL, any OpenAI-compatible server, and
     tiny           a small Llama from scratch; train.py makes it, with a tokenizer for the words of the demonstrations
     DIRECTORY      a checkpoint of train.py: a plain Transformers model or a PEFT adapter, with value head and tokenizer
     a hub name     any Llama-like causal language model
@@ -44,8 +43,7 @@ class Overflow(Exception):
 DUTIES = {      # what a chat model is told about a role; the transcript and the role's prompt follow
     "think": "You write the next thought: what is known, what is missing, and what to do next. One or two sentences on one line.",
     "act": "You write the next command or answer in the form asked for above, and nothing else.",
-    "reason": "You explain the last action: write the thought that leads to it, as if it had come first. One or two sentences on "
-              "one line.",
+    "reason": "You explain the last action: write the thought that leads to it, as if it had come first. One or two sentences.",
     "judge": "Was the last answer right? You reply with yes or no first.",
     "pose": "You teach the student whose work you read. Invent one new question of the same kind, with other names and numbers, "
             "that can be answered in the same way. On one line write the question, then the word Answer: and the right answer.",

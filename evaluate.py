@@ -18,6 +18,7 @@ import os
 import re
 import sys
 import time
+from pathlib import Path
 
 import buffer
 import errors
@@ -121,11 +122,11 @@ def rows(results):
     """The rows of summary.json: success of each agent, on all tasks and on each kind."""
     found = []
     for r in results:
-        found.append({"name": r["name"], "metric": "success", "value": r["success"]["all"], "n": r["n"]["all"]})
-        found += [{"name": r["name"], "metric": f"success {k}", "value": v, "n": r["n"][k]}
-                  for k, v in r["success"].items() if k != "all"]
-        more = {**r["metrics"], **({"accumulated success": r["accumulated"]} if "accumulated" in r else {})}
-        found += [{"name": r["name"], "metric": m, "value": v, "n": r["n"]["all"]} for m, v in more.items()]
+        values = [("success", r["success"]["all"], "all")]
+        values += [(f"success {k}", v, k) for k, v in r["success"].items() if k != "all"]
+        values += [(m, v, "all") for m, v in r["metrics"].items()]
+        values += [("accumulated success", r["accumulated"], "all")] if "accumulated" in r else []
+        found += [{"name": r["name"], "metric": metric, "value": value, "n": r["n"][kind]} for metric, value, kind in values]
     return found
 
 
@@ -207,7 +208,8 @@ def main():
     there = [os.path.join(args.out, f) for f in os.listdir(args.out) if re.fullmatch(r".+\.\d+\.jsonl(\.part)?", f)]
     errors.same_command(note, args, there)
     if args.overwrite:
-        explore.forget(target, os.path.join(args.out, "replies.jsonl"), *there)
+        for file in (target, os.path.join(args.out, "replies.jsonl"), *there):
+            Path(file).unlink(missing_ok=True)
     results, seen, played = [], {}, {}
     for name, entry in zip(names, list(args.agent)):
         args.agent = entry.rpartition("=")[2]

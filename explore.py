@@ -21,6 +21,7 @@ import asyncio
 import os
 import random
 import sys
+from pathlib import Path
 
 import buffer
 import envs
@@ -134,17 +135,13 @@ def only_failed(tasks, files):
     return left
 
 
-def name_of(task, args, number=0):
-    """The id of a task's trajectory; it also seeds its chance."""
-    return f"{args.round}/{args.seed}/{task}" + (f"#{number}" if args.per_task > 1 else "")
-
-
 async def episode(task, agent, teacher, args, number=0):
     """Play one task to its end, the `number`th time. `teacher`: or annotator. Returns the trajectory."""
     from agent import Overflow
     world, env = envs.module(args.env), task.make(max_steps=args.max_steps)
+    name = f"{args.round}/{args.seed}/{task.id}" + (f"#{number}" if args.per_task > 1 else "")     # it seeds all chance, too
     trajectory = buffer.Trajectory(
-        id=name_of(task.id, args, number), task=task.id, env=args.env, split=task.split, kind=task.kind, pattern=args.pattern,
+        id=name, task=task.id, env=args.env, split=task.split, kind=task.kind, pattern=args.pattern,
         round=args.round, policy=agent.name, teacher=teacher.name if teacher else "", temperature=args.temperature)
     trajectory.add(world.INSTRUCTION, buffer.SYSTEM, "instruction")
     rules = patterns.Rules(args.keep_invalid, args.overflow_reward, args.judge, args.assume_teacher)
@@ -218,12 +215,6 @@ def explore(args, tasks, agent, teacher=None):
     return trajectories
 
 
-def forget(*files):
-    """Remove what is there of these files."""
-    for file in filter(os.path.exists, files):
-        os.remove(file)
-
-
 def main():
     args = parse()
     if os.path.exists(args.out) and not args.overwrite:
@@ -234,10 +225,10 @@ def main():
     os.makedirs(os.path.dirname(args.out) or ".", exist_ok=True)
     errors.same_command(f"{args.out}.args", args, [f"{args.out}.part"])
     if args.overwrite:
-        forget(f"{args.out}.replies.jsonl")
+        Path(f"{args.out}.replies.jsonl").unlink(missing_ok=True)
     agent, teacher = make_agent(args.agent, args, f"{args.out}.replies.jsonl"), make_other(args)
     if args.overwrite:
-        forget(f"{args.out}.part")
+        Path(f"{args.out}.part").unlink(missing_ok=True)
     trajectories = explore(args, tasks, agent, teacher)
     os.remove(f"{args.out}.args")
     for speaker in (agent, teacher):

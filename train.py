@@ -68,8 +68,7 @@ def parse():
     p.add_argument("--gamma", type=float, default=1.0, help="discount a token (L4)")
     p.add_argument("--gae-lambda", type=float, default=1.0, help="1: advantage = return - V (L4)")
     p.add_argument("--squash-returns", action="store_true", help="tanh of the returns, as LTC's program (L4)")
-    p.add_argument("--credit", choices=["local", "whole"], default="local",
-                   help="returns restart after a reward, or not (L9)")
+    p.add_argument("--credit", choices=["local", "whole"], default="local", help="returns restart after a reward, or not (L9)")
     p.add_argument("--teacher-logprob", choices=["student", "one"], default="student",
                    help="log pi_old of another agent's tokens: the student's own, or 1.0 as LTC's program (L7)")
     p.add_argument("--normalise-advantages", action="store_true", help="to mean 0 and deviation 1 over all spoken tokens")
