@@ -277,6 +277,22 @@ def test_log_probability_of_shared_tokens():
     assert terms["positive"].item() == pytest.approx(-math.log(2))
 
 
+def test_the_denominator_is_the_sum_of_all_absolute_weights():
+    """Every token has log p = -log 2; weights .5, .5 and -.5: loss = log 2 x (.5 + .5 - .5) / 1.5."""
+    class Even(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.logits = torch.nn.Parameter(torch.zeros(2))
+
+        def forward(self, tokens, keep):
+            return self.logits.expand(int(keep.sum()), 2), None
+    samples = [{"tokens": [0, 1, 1], "lm": [0, .5, .5]}, {"tokens": [0, 1], "lm": [0, -.5]}]
+    samples = [{**s, **{name: [0.0] * len(s["lm"]) for name in ("policy", "value", "shared")}} for s in samples]
+    args, policy = train_args("--agent", "x", "--data", "x", "--out", "x", "--loss", "contrast"), Even()
+    metrics = train.update(policy, torch.optim.SGD(policy.parameters(), 0.0), samples, args, "cpu")
+    assert metrics["loss"] == pytest.approx(math.log(2) * .5 / 1.5)
+
+
 def test_instruction_tuning_on_full_successes_only(student, rounds, tmp_path, capsys):
     """A reward of 0.5 is positive, but with --success-at 1 no success."""
     half = marked(rounds[1], tmp_path / "half.jsonl", (0, 1))

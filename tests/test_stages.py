@@ -123,6 +123,18 @@ def test_a_damaged_note_is_said(tmp_path):
         run_explore("--agent", "expert", "--limit", 3, "--out", tmp_path / "new.jsonl")
 
 
+def test_a_note_that_lacks_an_argument_is_another_command(demos, tmp_path):
+    """Written by a version that did not know it, even if it has its default now."""
+    out = tmp_path / "new.jsonl"
+    begun("--agent", "expert", "--limit", 30, "--out", out)
+    note = json.loads((tmp_path / "new.jsonl.args").read_text())
+    del note["until_success"]
+    (tmp_path / "new.jsonl.args").write_text(json.dumps(note))
+    (tmp_path / "new.jsonl.part").write_text(demos.read_text().splitlines(keepends=True)[0])
+    with pytest.raises(BadInput, match="begun with another --until-success .None.; give the same"):
+        run_explore("--agent", "expert", "--limit", 30, "--out", out)
+
+
 def test_a_part_with_other_tasks_is_refused(demos, tmp_path):
     """The arguments are the same, but what --failed or --data names has changed."""
     out = tmp_path / "new.jsonl"
