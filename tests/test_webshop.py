@@ -313,14 +313,15 @@ def test_the_tiny_agents_words_are_commands():
     assert through("click[buy now]") != "click[buy now]" and webshop.command_of("click[ Buy Now ]") == ("click", "buy now")
 
 
-def test_the_shopper_opens_again_what_a_student_closed():
-    """Only products that lack an option are left for good."""
+@pytest.mark.parametrize("place, action", [(2, "click[< prev]"), (0, "click[{asin}]")])
+def test_the_shopper_opens_again_what_a_student_closed(place, action):
+    """Only products that lack an option are left for good: not one that was closed, nor one that could not be clicked yet."""
     env = envs.tasks("webshop", "train", limit=1, seed=4)[0].make()
     first, steps = env.reset(), []
-    for forced in (None, None, "click[< prev]", None, None, None, None):
-        action = forced or webshop.expert(first, tuple(steps))[1]
+    for number in range(8):
         if not env.won:
-            steps.append((action, env.step(action)[0]))
+            said = action.format(asin=env.goal.product.asin) if number == place else webshop.expert(first, tuple(steps))[1]
+            steps.append((said, env.step(said)[0]))
     assert env.won
 
 
