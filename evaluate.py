@@ -19,6 +19,7 @@ import re
 import sys
 import time
 from pathlib import Path
+from statistics import fmean
 
 import buffer
 import errors
@@ -63,20 +64,19 @@ def measure(name, runs):
     """Metrics of one agent from its runs (lists of trajectories): success by kind, averaged and of the best run."""
     kinds = list(dict.fromkeys(t.kind for t in runs[0]))
     def by_kind(trajectories):
-        rate = {k: share([t.success for t in trajectories if t.kind == k]) for k in kinds}
-        return {**rate, "all": share([t.success for t in trajectories])}
+        rate = {k: fmean([t.success for t in trajectories if t.kind == k]) for k in kinds}
+        return {**rate, "all": fmean([t.success for t in trajectories])}
     rates = [by_kind(r) for r in runs]
     everything = [t for r in runs for t in r]
     prompts = [n for t in everything if (n := prompt_tokens(t)) is not None]
     steps = [sum(s.role == "act" for s in t.segments) for t in everything]
     return {"name": name, "tasks": len(runs[0]), "runs": len(runs),
             "n": {**{k: sum(t.kind == k for t in runs[0]) for k in kinds}, "all": len(runs[0])},
-            "success": {k: sum(r[k] for r in rates) / len(rates) for k in rates[0]},
-            "best": max(rates, key=lambda r: r["all"]),
+            "success": {k: sum(r[k] for r in rates) / len(rates) for k in rates[0]}, "best": max(rates, key=lambda r: r["all"]),
             "interval": wilson(sum(t.success for t in everything), len(everything)),
-            "metrics": {m: share([t.metrics[m] for t in everything]) for m in everything[0].metrics},
-            "prompt_tokens": share(prompts) if prompts else None, "steps": share(steps),
-            "reward": share([t.reward for t in everything])}
+            "metrics": {m: fmean([t.metrics[m] for t in everything]) for m in everything[0].metrics},
+            "prompt_tokens": fmean(prompts) if prompts else None, "steps": fmean(steps),
+            "reward": fmean([t.reward for t in everything])}
 
 
 def accumulate(results, played):
@@ -87,12 +87,7 @@ def accumulate(results, played):
         if point := points.get(result["name"]):
             sofar = [name for name, p in points.items() if p[1] == point[1] and int(p[2]) <= int(point[2])]
             won = [{t.task for name in sofar for t in played[name][run] if t.success} for run in range(result["runs"])]
-            result["accumulated"] = share([len(tasks) / result["tasks"] for tasks in won])
-
-
-def share(values):
-    """Mean of a list."""
-    return sum(values) / len(values)
+            result["accumulated"] = fmean([len(tasks) / result["tasks"] for tasks in won])
 
 
 def table(results):
@@ -130,8 +125,10 @@ def rows(results):
     return found
 
 
-def drawing():
-    """matplotlib's pyplot, for files."""
+def drawing(path):
+    """matplotlib's pyplot, to draw into the PNG `path`."""
+    if not str(path).endswith(".png"):
+        raise BadInput(f"{path}: pictures are PNG; give a name that ends in .png")
     try:
         import matplotlib
     except ModuleNotFoundError:
@@ -143,7 +140,7 @@ def drawing():
 
 def plot(results, path):
     """Success of the agents whose names end in a number, against that number, one line a series, with 95% intervals."""
-    pyplot = drawing()
+    pyplot = drawing(path)
     series = {}
     for r in results:
         if found := CURVE.fullmatch(r["name"]):
@@ -194,29 +191,28 @@ def main():
     if os.path.exists(target) and not args.overwrite:
         raise BadInput(f"{target}: is there already; give --overwrite or another --out")
     tasks = explore.load_tasks(args)
-    if args.plot and not args.plot.endswith(".png"):
-        raise BadInput(f"--plot {args.plot}: give a name that ends in .png")
-    names = [name or agent for name, _, agent in (entry.rpartition("=") for entry in args.agent)]
-    files = [run_file(name, run, args) for name in names for run in range(args.runs)]
+    if args.plot:
+        drawing(args.plot)          # what is wrong, rather now than after all has been played
+    if args.summary and os.path.isdir(args.summary):
+        raise BadInput(f"--summary {args.summary}: is a folder; give the name of a file")
+    named = [(name or agent, agent) for name, _, agent in (entry.rpartition("=") for entry in args.agent)]
+    files = [run_file(name, run, args) for name, _ in named for run in range(args.runs)]
     if len(set(files)) < len(files):
         raise BadInput("--agent: two agents have the same name; write NAME=AGENT with names that differ")
     for folder in (args.out, *(os.path.dirname(path) for path in (args.plot, args.summary) if path)):
         os.makedirs(folder or ".", exist_ok=True)
-    if args.plot:
-        drawing()           # rather now than after all has been played
     note = os.path.join(args.out, "args.json")
     there = [os.path.join(args.out, f) for f in os.listdir(args.out) if re.fullmatch(r".+\.\d+\.jsonl(\.part)?", f)]
     errors.same_command(note, args, there)
     if args.overwrite:
         for file in (target, os.path.join(args.out, "replies.jsonl"), *there):
             Path(file).unlink(missing_ok=True)
-    results, seen, played = [], {}, {}
-    for name, entry in zip(names, list(args.agent)):
-        args.agent = entry.rpartition("=")[2]
+    seen, played = {}, {}
+    for name, args.agent in named:
         if args.agent not in seen:
             seen[args.agent] = play(name, args, tasks)
         played[name] = seen[args.agent]
-        results.append(measure(name, played[name]))
+    results = [measure(name, runs) for name, runs in played.items()]
     accumulate(results, played)
     if args.plot:
         plot(results, args.plot)
@@ -224,9 +220,9 @@ def main():
         seconds = round(args.seconds + time.time() - started, 1)
         with open(args.summary, "w", encoding="utf-8") as file:
             json.dump({"recipe": args.recipe, "seed": args.seed, "seconds": seconds, "rows": rows(results)}, file, indent=1)
-    about = {"env": args.env, "split": tasks[0].split, "data": bool(args.data), "seed": args.seed}
+    about = {"env": args.env, "split": tasks[0].split, "data": bool(args.data), "seed": args.seed, "agents": results}
     with open(f"{target}.tmp", "w", encoding="utf-8") as file:
-        json.dump({**about, "agents": results}, file, indent=1)
+        json.dump(about, file, indent=1)
     os.replace(f"{target}.tmp", target)          # last: what has it is finished
     os.remove(note)
     for trajectory in seen[args.agent][0][:args.show]:

@@ -141,8 +141,8 @@ async def episode(task, agent, teacher, args, number=0):
     world, env = envs.module(args.env), task.make(max_steps=args.max_steps)
     name = f"{args.round}/{args.seed}/{task.id}" + (f"#{number}" if args.per_task > 1 else "")     # it seeds all chance, too
     trajectory = buffer.Trajectory(
-        id=name, task=task.id, env=args.env, split=task.split, kind=task.kind, pattern=args.pattern,
-        round=args.round, policy=agent.name, teacher=teacher.name if teacher else "", temperature=args.temperature)
+        id=name, task=task.id, env=args.env, split=task.split, kind=task.kind, pattern=args.pattern, round=args.round,
+        policy=agent.name, teacher=teacher.name if teacher else "", temperature=args.temperature)
     trajectory.add(world.INSTRUCTION, buffer.SYSTEM, "instruction")
     rules = patterns.Rules(args.keep_invalid, args.overflow_reward, args.judge, args.assume_teacher)
     try:
@@ -197,9 +197,10 @@ async def play(tasks, agent, teacher, args, on_end=lambda trajectory: None, done
 def explore(args, tasks, agent, teacher=None):
     """Play what OUT.part does not hold yet, then write OUT. Returns all trajectories."""
     part, done = f"{args.out}.part", {}
-    if os.path.exists(part):
-        buffer.cut_torn_line(part)
-        for t in buffer.read(part) if os.path.getsize(part) else ():
+    Path(part).touch()
+    buffer.cut_torn_line(part)
+    if os.path.getsize(part):
+        for t in buffer.read(part):
             done.setdefault(t.task, []).append(t)
         if stray := done.keys() - {t.id for t in tasks}:
             raise BadInput(f"{part}: task {min(stray)} in it is not among those to play; did --data or --failed change? Give "

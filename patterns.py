@@ -120,7 +120,8 @@ async def actre(env, agent, annotator, trajectory, chance, rules=Rules(), p_samp
         said = len(trajectory.segments)
         await ask(agent, trajectory, "think")
         action = (await ask(agent, trajectory, "act")).text.strip()
-        others = [other for other in env.admissible if other.replace(" ", "") != action.lower().replace(" ", "")]
+        squeezed = action.lower().replace(" ", "")                       # a tokenizer may set blanks beside brackets
+        others = [other for other in env.admissible if other.replace(" ", "") != squeezed]
         if (chance.random() < p_sample or impossible >= 3) and others:
             agent.unsay(trajectory, said)
             action, impossible = chance.choice(others), 0

@@ -299,7 +299,7 @@ def update(policy, optimizer, samples, args, device):
 def batches(samples, args):
     """The updates of the whole run, in order: each epoch shuffled by its own seed, so that a resumed run meets the same ones.
 
-    Not by length, though that would be a fifth faster: batches of short episodes alone count each of their tokens for more.
+    Not by length, though that would be faster: batches of short episodes alone count each of their tokens for more.
     """
     for epoch in range(args.epochs):
         order = list(samples)

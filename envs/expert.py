@@ -29,7 +29,8 @@ class Expert:
             return trajectory.add(self.world.reason(first, tuple(zip(acts[:-1], told)), acts[-1]), source, role)
         if role == "judge":
             _, action = self.player(first, tuple(zip(acts[:-1], told)), careless)
-            return trajectory.add("yes" if acts[-1].strip() == action else "no", source, role)
+            given, wanted = (text.lower().replace(" ", "") for text in (acts[-1], action))      # a tokenizer may change both
+            return trajectory.add("yes" if given == wanted else "no", source, role)
         thought, action = self.player(first, tuple(zip(acts, told)), careless)
         return trajectory.add(thought if role == "think" else action, source, role)
 

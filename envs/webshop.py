@@ -390,7 +390,7 @@ SOLD_COLOURS, SIZES = "black blue brown green grey pink red white yellow".split(
 
 
 @lru_cache(100)
-def built_in_shop(name, thing):
+def goal_and_shop(name, thing):
     """(a goal for a thing, the shop): 2 products of each thing, each with two qualities and three colours, and sizes if things of
     the kind have any."""
     rng, products = random.Random(f"webshop {name}"), []
@@ -413,7 +413,7 @@ def built_in_task(split, seed, index):
     name = f"{split} {seed} {index}"
     thing = random.Random(f"webshop thing {name}").choice(list(THINGS))
     kind = "2 options" if THINGS[thing] else "1 option"
-    return Task(f"{split}/{seed}/{index}", kind, split, lambda max_steps=15: Game(*built_in_shop(name, thing), max_steps))
+    return Task(f"{split}/{seed}/{index}", kind, split, lambda max_steps=15: Game(*goal_and_shop(name, thing), max_steps))
 
 
 WISH = re.compile(r"i need a (\w+) (\w+) (\w+) in (\w+)(?: and (\w+))?, and price lower than ([\d.]+) dollars")

@@ -14,8 +14,8 @@
 # The paper's run: QLoRA r=16 alpha=32 on q_proj and v_proj; 10 epochs in round 0, 6 in rounds 1-3, the last three averaged; 600
 # training tasks of ALFWorld, 40 composed trajectories for each failed one with p = 0.5; on WebShop 3, then on to the first success,
 # at most 20. Every round starts from the base model. For the tiny agent that is the agent of round 0: from nothing it could not
-# speak. With p = 0.5 its composed trajectories hardly ever succeed, and without a floor what is pushed away runs off: within a
-# hundred updates failures had a log-probability of -16 a token, and the successes suffered.
+# speak. With p = 0.5 its composed trajectories hardly ever succeed, and without a floor what is pushed away runs off, and takes the
+# successes with it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 SEED=${SEED:-0} ENV=${ENV:-alfworld} OUT=${OUT:-runs/a3t} ROUNDS=${ROUNDS:-3} ANNOTATOR=${ANNOTATOR:-expert} FLAGS=${FLAGS:-}

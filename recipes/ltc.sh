@@ -3,7 +3,7 @@
 #
 #   bash recipes/ltc.sh                                        built-in houses and the tiny agent: under 10 minutes
 #   SEED=1 OUT=runs/ltc-1 bash recipes/ltc.sh
-#   ITERATIONS=5 ABLATION=1 bash recipes/ltc.sh                longer, and the other arms of LTC's Figure 5
+#   ITERATIONS=3 ABLATION=1 bash recipes/ltc.sh                longer, and the other arms of LTC's Figure 5
 #
 # A stage whose output is there is skipped, so a recipe that was stopped goes on where it was.
 # The paper's run: LLaMA-7B, LoRA r=16 alpha=16; instruction tuning on 2,048 successes of GPT-3, 3 epochs; then 16 iterations of

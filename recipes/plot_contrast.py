@@ -40,10 +40,8 @@ def curves(folder):
 
 def main():
     args = parse()
-    if not args.out.endswith(".png"):
-        raise BadInput(f"--out {args.out}: give a name that ends in .png")
+    pyplot = evaluate.drawing(args.out)
     os.makedirs(os.path.dirname(args.out) or ".", exist_ok=True)
-    pyplot = evaluate.drawing()
     figure, panels = pyplot.subplots(1, 2, figsize=(9, 3.6), sharex=True)
     for entry in args.run:
         name, _, folder = entry.rpartition("=")

@@ -37,6 +37,20 @@ def begun(*words):
     errors.same_command(f"{args.out}.args", args, [])
 
 
+def stop_at(monkeypatch, n):
+    """The nth episode that is begun from now on is a Ctrl-C. Returns the list of the tasks that were begun, which grows."""
+    import explore
+    whole, played = explore.episode, []
+
+    async def play(task, *args):
+        played.append(task.id)
+        if len(played) == n:
+            raise KeyboardInterrupt
+        return await whole(task, *args)
+    monkeypatch.setattr(explore, "episode", play)
+    return played
+
+
 def train_args(*words):
     import train
     with argv(*words):

@@ -91,6 +91,12 @@ def composed(walker, chance, annotator=None, p_sample=0.5):
     return env, trajectory
 
 
+def test_an_action_written_otherwise_is_still_the_agents_own():
+    """Chance takes another one: capitals and blanks, which a tokenizer may change, do not make it another."""
+    env, _ = composed(Walker(*["Go  Left"] * 5), Fixed(*[.1] * 5), Why())
+    assert env.steps == ["go right"] * 5
+
+
 def test_a_sampled_step_replaces_the_agents_and_is_marked():
     """Steps 2 and 4 are sampled: another action than the agent's, its reason before it, both mask 2; the rest is the agent's."""
     walker, why = Walker("go left", "go left", "go right", "go right", "go left"), Why()
@@ -400,6 +406,17 @@ def test_contrast_says_the_sentences_of_the_round(student, rounds, tmp_path, cap
     assert "sentences: " in shown and "effective K" in shown and "parameters to train" in shown
     with pytest.raises(buffer.BadInput, match="nothing to learn from"):
         contrast_run(student, rounds, tmp_path, wins=(), out="none")
+
+
+def test_only_a_reward_of_one_is_a_success_unless_told(student, rounds, tmp_path, capsys):
+    nearly = marked(rounds[1], tmp_path / "nearly.jsonl", (0, 1, 2))
+    assert nearly.read_text().count('"reward": 1.0, "success": true') == 3
+    nearly.write_text(nearly.read_text().replace('"reward": 1.0, "success": true', '"reward": 0.75, "success": true'))
+    words = ["--agent", student, "--loss", "contrast", "--data", nearly, "--out", tmp_path / "out"]
+    with pytest.raises(buffer.BadInput, match="nothing to learn from"):
+        run_train(*words)
+    run_train(*words, "--success-at", 0.75)
+    assert "3 of 3 trajectories" in capsys.readouterr().err
 
 
 def test_the_result_is_the_mean_of_the_last_epochs(student, rounds, tmp_path):

@@ -1,9 +1,10 @@
 """Intervals, tables and averages against hand-made episodes, and the files an evaluation leaves behind."""
 import json
 import re
+from unittest import mock
 
 import pytest
-from conftest import SHORT, run_evaluate
+from conftest import SHORT, run_evaluate, stop_at
 
 import buffer
 import evaluate
@@ -99,18 +100,11 @@ def test_tasks_solved_so_far_are_averaged_over_runs():
     assert [r["accumulated"] for r in results] == pytest.approx([1 / 2, 2 / 3, 1 / 3])
 
 
-def test_a_stopped_evaluation_goes_on(tmp_path, monkeypatch, capsys):
+def test_a_stopped_evaluation_goes_on(tmp_path, monkeypatch):
     """What was played is kept, whole agents and single episodes; the result is that of one go. Another command is refused."""
     words = ["--agent", "x=expert", "y=expert:1", "--limit", 6, "--slots", 1]
     run_evaluate(*words, "--out", tmp_path / "whole")
-    whole, played = explore.episode, []
-
-    async def stop(task, *args):
-        played.append(task.id)
-        if len(played) == 9:
-            raise KeyboardInterrupt
-        return await whole(task, *args)
-    monkeypatch.setattr(explore, "episode", stop)
+    played = stop_at(monkeypatch, 9)
     with pytest.raises(KeyboardInterrupt):
         run_evaluate(*words, "--out", tmp_path / "eval")
     with pytest.raises(BadInput, match="args.json: what is there was begun with another --max-steps .50.; give the same"):
@@ -124,14 +118,7 @@ def test_a_stopped_evaluation_goes_on(tmp_path, monkeypatch, capsys):
 
 def test_an_unfinished_evaluation_of_others_is_not_lost(tmp_path, monkeypatch):
     """Another command in its folder is refused; --overwrite forgets all that was there."""
-    whole, played = explore.episode, []
-
-    async def stop(task, *args):
-        played.append(task.id)
-        if len(played) == 3:
-            raise KeyboardInterrupt
-        return await whole(task, *args)
-    monkeypatch.setattr(explore, "episode", stop)
+    stop_at(monkeypatch, 3)
     with pytest.raises(KeyboardInterrupt):
         run_evaluate("--agent", "c=expert", "--limit", 5, "--slots", 1, "--out", tmp_path / "eval")
     with pytest.raises(BadInput, match="begun with another --agent"):
@@ -143,10 +130,14 @@ def test_an_unfinished_evaluation_of_others_is_not_lost(tmp_path, monkeypatch):
 
 def test_a_failure_after_the_last_episode_loses_nothing(tmp_path, monkeypatch):
     words = ["--agent", "x 0=expert", "--limit", 2, "--out", tmp_path / "eval"]
-    with pytest.raises(BadInput, match="--plot c.curve: give a name that ends in .png"):
+    with pytest.raises(BadInput, match="c.curve: pictures are PNG; give a name that ends in .png"):
         run_evaluate(*words, "--plot", "c.curve")
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(BadInput, match="--summary .*: is a folder; give the name of a file"):
         run_evaluate(*words, "--summary", tmp_path)
+    assert not (tmp_path / "eval").exists()                             # said before anything was played
+    with monkeypatch.context() as full_disk, pytest.raises(OSError):
+        full_disk.setattr(evaluate, "rows", mock.Mock(side_effect=OSError))
+        run_evaluate(*words, "--summary", tmp_path / "s.json")
     monkeypatch.setattr(explore, "episode", None)                       # nothing is played again
     run_evaluate(*words, "--summary", tmp_path / "s.json")
     assert (tmp_path / "eval" / "metrics.json").exists()

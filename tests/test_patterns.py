@@ -101,6 +101,16 @@ def test_a_wrong_correction_teaches_nothing_or_is_assumed_right(assume, earned):
     assert t.reward == sum(s.reward for s in t.segments) == 1 + sum(earned) + 1
 
 
+@pytest.mark.parametrize("given, verdict", [("finish[4]", "yes"), ("Finish[ 4 ]", "yes"), ("finish[5]", "no")])
+def test_the_scripted_judge_compares_answers_not_blanks(given, verdict):
+    """A tokenizer may set blanks beside brackets and change capitals."""
+    t = buffer.Trajectory(id="a", task="a")
+    t.add("What?", SYSTEM, "task")
+    t.add(given, OWN, "act")
+    judge = Expert(Namespace(expert=lambda first, steps, careless: ("Four.", "finish[4]")))
+    assert asyncio.run(judge.reply(t, "judge", OTHER)).text == verdict
+
+
 @pytest.mark.parametrize("verdict, wanted", [("Yes, well done", 1), ("no", -1), ("hard to say", -1)])
 def test_the_teacher_as_judge(verdict, wanted):
     """Its verdict replaces the key's (which would have been -1), and what the environment said is not shown."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import SHORT, TINY, argv, begun, run_evaluate, run_explore, run_train, train_args
+from conftest import SHORT, TINY, argv, begun, run_evaluate, run_explore, run_train, stop_at, train_args
 from safetensors.torch import load_file
 
 import agent
@@ -99,19 +99,12 @@ def test_a_torn_first_line_begins_anew(demos, tmp_path):
     (["--limit", 1], "limit"), (["--max-steps", 9], "max-steps"), (["--keep-invalid"], "keep-invalid")])
 def test_a_part_of_another_command_is_refused(demos, tmp_path, monkeypatch, other, name):
     """Arguments that change the result must be the same; how many episodes run at once need not."""
-    out, whole, played = tmp_path / "new.jsonl", explore.episode, []
-
-    async def stop(*args):
-        played.append(args)
-        if len(played) == 3:
-            raise KeyboardInterrupt
-        return await whole(*args)
-    monkeypatch.setattr(explore, "episode", stop)
+    out = tmp_path / "new.jsonl"
+    stop_at(monkeypatch, 3)
     with pytest.raises(KeyboardInterrupt):
         run_explore("--agent", "expert", "--limit", 30, "--slots", 1, "--out", out)
     with pytest.raises(BadInput, match=f"new.jsonl.args: what is there was begun with another --{name} "):
         run_explore("--agent", "expert", "--limit", 30, *other, "--out", out)
-    monkeypatch.setattr(explore, "episode", whole)
     run_explore("--agent", "expert", "--limit", 30, "--out", out)
     assert len(buffer.read(out)) == 30 and [p.name for p in tmp_path.iterdir()] == ["new.jsonl"]
 

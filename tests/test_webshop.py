@@ -286,7 +286,7 @@ def test_every_goal_has_a_shop_of_its_own():
         return [t.make().shop.products for t in envs.tasks("webshop", split, limit=40, seed=1)]
     assert {len(products) for products in shops("train")} == {24} and len({p["B0AE"].title for p in shops("train")}) > 30
     before = shops("train")
-    webshop.built_in_shop.cache_clear()
+    webshop.goal_and_shop.cache_clear()
     assert shops("train") == before and before[0] != shops("test")[0]
     things = [p.query for p in shops("eval")[0].values()]
     assert all(things.count(thing) == 2 for thing in webshop.THINGS) and len(webshop.THINGS) == 12
