@@ -19,6 +19,7 @@ A worked example, the rewards of one Monologue turn in which the environment ans
 Where we depart from the paper or read a hole in it, the function says so.
 """
 import dataclasses
+import hashlib
 import json
 import math
 import os
@@ -113,10 +114,7 @@ def from_record(record):
 def read(path):
     """All trajectories of a JSONL file. A torn last line (a killed writer) is left out and said on stderr; any other broken
     line raises BadInput with `file:line: what`. Raises BadInput for a missing or an empty file."""
-    try:
-        lines = open(path, encoding="utf-8").read().split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path}: cannot be read ({error}); explore.py writes such files") from None
+    lines = open_text(path).split("\n")
     trajectories, torn = [], lines.pop()          # what follows the last newline: "" in a file that was not cut short
     for number, line in enumerate(lines, start=1):
         try:
@@ -128,6 +126,14 @@ def read(path):
     if not trajectories:
         raise BadInput(f"{path}: no trajectories in it; run explore.py again")
     return trajectories
+
+
+def open_text(path):
+    """The text of a file."""
+    try:
+        return open(path, encoding="utf-8").read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path}: cannot be read ({error}); explore.py writes such files") from None
 
 
 def cut_torn_line(path):
@@ -149,6 +155,18 @@ def replay(trajectories, n, how="recent", seed=0):
     if n is None or n >= len(trajectories):
         return list(trajectories)
     return trajectories[-n:] if how == "recent" else random.Random(f"replay {seed}").sample(trajectories, n)
+
+
+def transcript(trajectory):
+    """What was said, for a reader: one line a text, each after its prompt; the last line is the prompt that waits for a reply."""
+    lines, prompt = [], ""
+    for s in trajectory.segments:
+        if s.role == "prompt":
+            prompt = f"{s.text} "
+        elif s.role != "instruction":
+            lines.append(prompt + s.text.strip())
+            prompt = ""
+    return "\n".join([*lines, prompt.strip()])
 
 
 # ------------------------------------------------------------------------------------------- the five sequences (LTC A.2)
@@ -314,6 +332,77 @@ def sentences(weighted):
     total = count[True] + count[False]
     return {"positive": count[True], "negative": count[False], "negative_share": count[False] / total if total else 0.0,
             "effective_k": count[True] / count[False] if count[False] else math.inf}
+
+
+# ----------------------------------------------------------------------------------- selection (weak supervision §2.3, §2.4)
+
+def identity(trajectory):
+    """What makes two trajectories the same one: task and actions, as a hash."""
+    acts = [s.text for s in trajectory.segments if s.role == "act" and s.source != SYSTEM]
+    return hashlib.sha256(json.dumps([trajectory.task, acts]).encode()).hexdigest()[:24]
+
+
+def select(trajectories, share, used=frozenset()):
+    """The best-scored trajectories, never one that is like one in `used` or like another: k = max(1, floor(share x pool)), by
+    score, ties by id. The pool: all of the latest round, and what earlier ones left unused. Raises ValueError without scores."""
+    if unscored := next((t for t in trajectories if t.score is None), None):
+        raise ValueError(f"trajectory {unscored.id} has no score; explore.py --critic gives one")
+    unused = {}                                     # of like ones the best
+    for t in sorted(trajectories, key=lambda t: (-t.score, t.id)):
+        if (name := identity(t)) not in used:
+            unused.setdefault(name, t)
+    latest = max((t.round for t in trajectories), default=0)
+    pool = sum(t.round == latest or identity(t) in unused for t in trajectories)
+    return list(unused.values())[:max(1, math.floor(share * pool + 1e-9))]
+
+
+def used_by_others(ledger, out):
+    """Identities of what trainings other than that of `out` have used. One line a trajectory: its identity, and whose it was."""
+    try:
+        with open(ledger, encoding="utf-8") as file:
+            return {name for name, by in map(json.loads, file) if by != out}
+    except FileNotFoundError:
+        return set()
+    except (OSError, ValueError, TypeError) as error:
+        raise BadInput(f"{ledger}: no ledger of used trajectories ({error}); mend it, or delete it to use all again") from None
+
+
+def note_use(ledger, out, trajectories):
+    """Write what the training of `out` uses into the ledger, in place of what it used before: a training that is stopped and
+    begun again has the same choice."""
+    lines = []
+    if os.path.exists(ledger):
+        with open(ledger, encoding="utf-8") as file:
+            lines = [line for line in file if json.loads(line)[1] != out]
+    with open(f"{ledger}.tmp", "w", encoding="utf-8") as file:
+        file.writelines(lines + [json.dumps([identity(t), out]) + "\n" for t in trajectories])
+    os.replace(f"{ledger}.tmp", ledger)
+
+
+def chat(path):
+    """General conversations of a JSONL file of {"messages": [{"role": "user", "content": ...}, ...]}, as trajectories whose
+    assistant is the agent. Raises BadInput for a line that is none."""
+    found = []
+    for number, line in enumerate(open_text(path).splitlines(), start=1):
+        t = Trajectory(id=f"chat/{number}", task=f"chat/{number}", pattern="chat", reward=1.0, success=True)
+        try:
+            for message in json.loads(line)["messages"]:
+                role = {"system": "instruction", "user": "task", "assistant": "act"}[message["role"]]
+                t.add(message["content"] + "", OWN if role == "act" else SYSTEM, role)
+            t.segments[-1].reward = 1.0
+            found.append(t)
+        except (ValueError, KeyError, TypeError, IndexError) as error:
+            raise BadInput(f'{path}:{number}: no conversation ({type(error).__name__}: {error}); a line is {{"messages": [...]}} '
+                           "with roles system, user and assistant") from None
+    if not found:
+        raise BadInput(f"{path}: there is no conversation in it")
+    return found
+
+
+def mixed(chats, n, seed=0):
+    """n of the conversations, at random, all of them before any comes again."""
+    order = random.Random(f"mix {seed}").sample(chats, len(chats))
+    return [order[i % len(order)] for i in range(n)]
 
 
 # --------------------------------------------------------------------------------------------------------------- batches

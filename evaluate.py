@@ -2,13 +2,13 @@
 
     python evaluate.py --agent runs/ltc-6 --env alfworld --split valid_unseen --out runs/eval
     python evaluate.py --agent "tuned=runs/it" "LTC=runs/ltc-6" --runs 3 --temperature 0.5 --show 3 --out runs/eval
-    python evaluate.py --agent "LTC 0=runs/it" "LTC 1=runs/ltc-1" "LTC 2=runs/ltc-2" --plot runs/curve.png --out runs/eval
+    python evaluate.py --agent "LTC 0=runs/it" "LTC 1=runs/ltc-1" "LTC 2=runs/ltc-2" --out runs/eval
 
 Prints success by kind of task for each agent, with a 95% Wilson interval on the whole, the average and the best of --runs runs
 (as LTC's Table 1), and the mean length of the prompt, which is all that is read before the agent's first word (as Table 4).
 Writes OUT/metrics.json and the trajectories, OUT/NAME.RUN.jsonl; an evaluation that was stopped goes on from those. Agents named
-NAME N are points of a learning curve; if there are no others, their table also says how many tasks have been solved by one of
-them so far (as A3T's tables of rounds).
+NAME N are points of a learning curve (recipes/plot.py draws it); if there are no others, their table also says how many tasks
+have been solved by one of them so far (as A3T's tables of rounds).
 Agents play greedily unless --temperature says otherwise; greedy runs are all alike.
 """
 import argparse
@@ -38,7 +38,6 @@ def parse():
     p.add_argument("--runs", type=errors.count, default=1, help="runs with different chance (LTC: 3)")
     p.add_argument("--temperature", type=float, default=0.0, help="of sampling; 0 is greedy")
     p.add_argument("--show", type=int, default=0, help="print so many trajectories of the last agent")
-    p.add_argument("--plot", help="draw the learning curve into this PNG (needs matplotlib)")
     p.add_argument("--summary", help="write a recipe's summary.json here, with --recipe and --seconds")
     p.add_argument("--recipe", default="", help="name of the recipe, for --summary")
     p.add_argument("--seconds", type=float, default=0, help="how long the recipe took before this evaluation, for --summary")
@@ -125,45 +124,10 @@ def rows(results):
     return found
 
 
-def drawing(path):
-    """matplotlib's pyplot, to draw into the PNG `path`."""
-    if not str(path).endswith(".png"):
-        raise BadInput(f"{path}: pictures are PNG; give a name that ends in .png")
-    try:
-        import matplotlib
-    except ModuleNotFoundError:
-        raise BadInput("drawing needs a package; pip install matplotlib") from None
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-    return pyplot
-
-
-def plot(results, path):
-    """Success of the agents whose names end in a number, against that number, one line a series, with 95% intervals."""
-    pyplot = drawing(path)
-    series = {}
-    for r in results:
-        if found := CURVE.fullmatch(r["name"]):
-            series.setdefault(found[1], []).append((int(found[2]), r))
-    figure, axes = pyplot.subplots(figsize=(7, 4.2))
-    for name, points in series.items():
-        x, y = [n for n, _ in points], [r["success"]["all"] * 100 for _, r in points]
-        low, high = zip(*(r["interval"] for _, r in points))
-        line, = axes.plot(x, y, marker="o", label=name)
-        axes.fill_between(x, [100 * v for v in low], [100 * v for v in high], alpha=0.15, color=line.get_color())
-    axes.set(xlabel="iteration", ylabel="success on held-out tasks, %", ylim=(0, 100))
-    axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.grid(alpha=0.3)
-    axes.legend()
-    figure.tight_layout()
-    figure.savefig(path, dpi=130)
-
-
 def readable(trajectory):
     """A trajectory as text, one line a turn."""
-    from agent import transcript
     end = "won" if trajectory.success else "not won"
-    return f"--- {trajectory.task}: {end}, reward {trajectory.reward:+g}\n{transcript(trajectory)}"
+    return f"--- {trajectory.task}: {end}, reward {trajectory.reward:+g}\n{buffer.transcript(trajectory)}"
 
 
 def run_file(name, run, args):
@@ -191,15 +155,13 @@ def main():
     if os.path.exists(target) and not args.overwrite:
         raise BadInput(f"{target}: is there already; give --overwrite or another --out")
     tasks = explore.load_tasks(args)
-    if args.plot:
-        drawing(args.plot)          # what is wrong, rather now than after all has been played
     if args.summary and os.path.isdir(args.summary):
         raise BadInput(f"--summary {args.summary}: is a folder; give the name of a file")
     named = [(name or agent, agent) for name, _, agent in (entry.rpartition("=") for entry in args.agent)]
     files = [run_file(name, run, args) for name, _ in named for run in range(args.runs)]
     if len(set(files)) < len(files):
         raise BadInput("--agent: two agents have the same name; write NAME=AGENT with names that differ")
-    for folder in (args.out, *(os.path.dirname(path) for path in (args.plot, args.summary) if path)):
+    for folder in (args.out, os.path.dirname(args.summary or "")):
         os.makedirs(folder or ".", exist_ok=True)
     note = os.path.join(args.out, "args.json")
     there = [os.path.join(args.out, f) for f in os.listdir(args.out) if re.fullmatch(r".+\.\d+\.jsonl(\.part)?", f)]
@@ -214,8 +176,6 @@ def main():
         played[name] = seen[args.agent]
     results = [measure(name, runs) for name, runs in played.items()]
     accumulate(results, played)
-    if args.plot:
-        plot(results, args.plot)
     if args.summary:
         seconds = round(args.seconds + time.time() - started, 1)
         with open(args.summary, "w", encoding="utf-8") as file:

@@ -4,6 +4,8 @@
     python explore.py --agent runs/agent --env alfworld --split train --limit 256 --round 1 --out runs/1.jsonl
     python explore.py --agent runs/agent --env hotpotqa --pattern dialogue --teacher expert --max-steps 8 --out runs/1.jsonl
     python explore.py --agent runs/agent --env gsm8k --pattern analogue --teacher http://HOST:8000/v1#gpt --out runs/1.jsonl
+    python explore.py --agent runs/agent --env apibank --per-task 5 --critic http://HOST:8000/v1#yi --out runs/1.jsonl
+    python explore.py --criticise runs/1.jsonl --critic oracle:0.7/0.97 --out runs/1-scored.jsonl
     python explore.py --agent runs/agent --pattern actre --annotator expert --failed runs/1.jsonl --per-task 9 --out runs/2.jsonl
 
 Every task of the split is played once, or --per-task times; as many episodes run at once as the agent has slots. Finished ones
@@ -12,6 +14,9 @@ from OUT.part, if the arguments are those in OUT.args.
 
 Dialogue and Analogue need a --teacher; its words get mask 2, and the log-probabilities that the agent gives them (L7). Replies of
 a server are kept in OUT.replies.jsonl, so that nothing is asked, and paid, twice.
+
+With a --critic each trajectory gets a score (--criticise: those of a file, and nothing is played). oracle:P/R is a critic who is
+told how it ended, and errs (others/expert.py).
 
 A trajectory that the step limit or the context's length cut off is stored with `truncated` and a last reward of
 --overflow-reward (L13: -1, where the paper's listing has 0 and its appendix "non-zero").
@@ -27,8 +32,8 @@ import buffer
 import envs
 import errors
 import patterns
-from envs.expert import Expert
 from errors import BadInput
+from others.expert import Expert, Oracle
 
 # The arguments below for an agent that plays each task once and alone, as it is tested.
 ALONE = {"pattern": "monologue", "judge": "env", "assume_teacher": False, "round": 0, "per_task": 1, "until_success": None}
@@ -36,7 +41,7 @@ ALONE = {"pattern": "monologue", "judge": "env", "assume_teacher": False, "round
 
 def parse():
     p = argparse.ArgumentParser(description="Play tasks and record the trajectories.")
-    p.add_argument("--agent", required=True,
+    p.add_argument("--agent",
                    help="a checkpoint directory, a hub name, http://HOST:PORT/v1#MODEL, expert, or expert:SHARE (careless in "
                    "that share of the episodes)")
     p.add_argument("--out", required=True, help="the JSONL file to write")
@@ -50,6 +55,8 @@ def parse():
                    help="+1 for each correction of an analogue's teacher, as the paper; default: only for right ones (L12)")
     p.add_argument("--annotator", help="actre: who writes the reasons of sampled actions: as --agent, or none for no reasons")
     p.add_argument("--p-sample", type=float, default=0.5, help="actre: probability that an action is sampled (A3T: 0.5)")
+    p.add_argument("--critic", help="who scores the finished trajectories: as --agent, or oracle:PRECISION/RECALL")
+    p.add_argument("--criticise", metavar="FILE", help="score the trajectories of this file; nothing is played")
     p.add_argument("--failed", nargs="+", help="only the tasks that are failed in these files, and solved in none of them")
     p.add_argument("--per-task", type=errors.count, default=1, help="episodes a task (A3T: ALFWorld 40, WebShop at most 20)")
     p.add_argument("--until-success", type=errors.count, metavar="N",
@@ -65,6 +72,7 @@ def add_arguments(p):
     p.add_argument("--env", default="alfworld", help=f"one of {', '.join(envs.NAMES)}")
     p.add_argument("--data", help="folder of the benchmark's official files; default: the built-in tasks")
     p.add_argument("--wiki", choices=["offline", "live"], help="hotpotqa: search the paragraphs of --data, or the real Wikipedia")
+    p.add_argument("--apibank", help="apibank: run the official tools of this checkout (the folder api-bank)")
     p.add_argument("--limit", type=errors.count, help="at most this many tasks (LTC: 256 an iteration)")
     p.add_argument("--seed", type=int, default=0, help="of the tasks and of sampling")
     p.add_argument("--max-steps", type=errors.count, default=50, help="step limit of an episode (LTC's program: 32)")
@@ -82,9 +90,16 @@ def make_agent(name, args, cache, student=True):
     import torch
 
     import agent
+    import others.remote
     torch.set_num_threads(args.threads)
     if name.startswith(("http://", "https://")):
-        return agent.RemoteAgent(name, envs.module(args.env).INSTRUCTION, args.max_tokens, args.temperature, cache)
+        return others.remote.RemoteAgent(name, envs.module(args.env).INSTRUCTION, args.max_tokens, args.temperature, cache)
+    if name.startswith("oracle:"):
+        try:
+            precision, recall = map(float, name.removeprefix("oracle:").split("/"))
+            return Oracle(precision, recall, args.seed)
+        except (ValueError, ZeroDivisionError):
+            raise BadInput(f"{name}: write oracle:PRECISION/RECALL, two shares above 0, e.g. oracle:0.7/0.97") from None
     kind, _, careless = name.partition(":")
     if kind == "expert":
         try:
@@ -115,9 +130,11 @@ def make_other(args):
 
 def load_tasks(args):
     """The tasks that the arguments name."""
-    if args.wiki and args.env != "hotpotqa":
-        raise BadInput(f"--wiki {args.wiki}: --env {args.env} has no encyclopedia; leave it out")
-    tasks = envs.tasks(args.env, args.split, args.data, args.limit, args.seed, **({"wiki": args.wiki} if args.wiki else {}))
+    options = {name: value for name, value in (("wiki", args.wiki), ("apibank", args.apibank)) if value}
+    for name, env in (("wiki", "hotpotqa"), ("apibank", "apibank")):
+        if name in options and args.env != env:
+            raise BadInput(f"--{name} {options[name]}: it is for --env {env}; leave it out")
+    tasks = envs.tasks(args.env, args.split, args.data, args.limit, args.seed, **options)
     if not tasks:
         raise BadInput(f"--data {args.data}: there is no task in it")
     return tasks
@@ -194,8 +211,21 @@ async def play(tasks, agent, teacher, args, on_end=lambda trajectory: None, done
         return [t for found in await asyncio.gather(*map(one, tasks)) for t in found]
 
 
-def explore(args, tasks, agent, teacher=None):
-    """Play what OUT.part does not hold yet, then write OUT. Returns all trajectories."""
+async def criticise(trajectories, critic, args):
+    """Have a critic score each trajectory, --slots at once."""
+    from tqdm.asyncio import tqdm
+    slots = asyncio.Semaphore(args.slots)
+
+    async def one(trajectory):
+        async with slots:
+            trajectory.score = await patterns.criticise(critic, trajectory)
+    await tqdm.gather(*map(one, trajectories), desc=f"criticise {critic.name}", unit="ep", dynamic_ncols=True, mininterval=1)
+    missing = sum(t.score < 0 for t in trajectories)
+    print(f"{critic.name}: {len(trajectories)} replies, {missing} without a score", file=sys.stderr)
+
+
+def explore(args, tasks, agent, teacher=None, critic=None):
+    """Play what OUT.part does not hold yet, have it scored, then write OUT. Returns all trajectories."""
     part, done = f"{args.out}.part", {}
     Path(part).touch()
     buffer.cut_torn_line(part)
@@ -211,6 +241,8 @@ def explore(args, tasks, agent, teacher=None):
             file.write(buffer.to_line(trajectory))
             file.flush()
         trajectories = asyncio.run(play(tasks, agent, teacher, args, keep, done))
+    if critic:
+        asyncio.run(criticise(trajectories, critic, args))
     buffer.write(args.out, trajectories)
     os.remove(part)
     return trajectories
@@ -220,19 +252,27 @@ def main():
     args = parse()
     if os.path.exists(args.out) and not args.overwrite:
         raise BadInput(f"{args.out}: is there already; give --overwrite or another --out")
-    tasks = load_tasks(args)
-    if args.failed:
-        tasks = only_failed(tasks, args.failed)
+    if bool(args.agent) == bool(args.criticise) or (args.criticise and not args.critic):
+        raise BadInput("--agent, --criticise: give either an --agent who plays, or --criticise FILE and a --critic")
     os.makedirs(os.path.dirname(args.out) or ".", exist_ok=True)
-    errors.same_command(f"{args.out}.args", args, [f"{args.out}.part"])
-    if args.overwrite:
-        Path(f"{args.out}.replies.jsonl").unlink(missing_ok=True)
-    agent, teacher = make_agent(args.agent, args, f"{args.out}.replies.jsonl"), make_other(args)
-    if args.overwrite:
-        Path(f"{args.out}.part").unlink(missing_ok=True)
-    trajectories = explore(args, tasks, agent, teacher)
-    os.remove(f"{args.out}.args")
-    for speaker in (agent, teacher):
+    replies = f"{args.out}.replies.jsonl"
+    critic = make_agent(args.critic, args, replies, student=False) if args.critic else None
+    agent = teacher = None
+    if args.criticise:
+        trajectories = buffer.read(args.criticise)
+        asyncio.run(criticise(trajectories, critic, args))
+        buffer.write(args.out, trajectories)
+    else:
+        tasks = only_failed(load_tasks(args), args.failed) if args.failed else load_tasks(args)
+        errors.same_command(f"{args.out}.args", args, [f"{args.out}.part"])
+        if args.overwrite:
+            Path(replies).unlink(missing_ok=True)
+        agent, teacher = make_agent(args.agent, args, replies), make_other(args)
+        if args.overwrite:
+            Path(f"{args.out}.part").unlink(missing_ok=True)
+        trajectories = explore(args, tasks, agent, teacher, critic)
+        os.remove(f"{args.out}.args")
+    for speaker in (agent, teacher, critic):
         if speaker and speaker.name.startswith("http"):
             print(f"{speaker.name}: {speaker.asked} requests, {speaker.tokens['prompt']:,} tokens read, "
                   f"{speaker.tokens['reply']:,} written", file=sys.stderr)

@@ -1,4 +1,5 @@
-"""Communication patterns: who speaks when, and to whom (LTC §3.1, Algorithms 1-3; A3T Appendix A).
+"""Communication patterns: who speaks when, and to whom (LTC §3.1, Algorithms 1-3; A3T Appendix A; the critic of weak
+supervision).
 
 A pattern is a coroutine that reads like the paper's listing and knows nothing of batches, models or files. It is given an
 environment, the agents and an empty trajectory, and lets them talk until the environment says that it is over. Hundreds run at
@@ -11,15 +12,21 @@ agent can play its own teacher, as it does when it is tested.
                 similar; the agent answers that
     actre       the agent thinks and acts, but now and then chance acts, and the         one episode
                 annotator finds a reason for it
+    criticise   a critic reads what is finished and says how good it was                no episode
 
 Every text is a segment of its own, with its own speaker and reward (L10). A reward is stored on the environment's response after
 the agent's action, from where L6 moves it to the agent's last token; a teacher's stands on the teacher's own last action.
 """
+import re
 from dataclasses import dataclass, replace
 
 from buffer import OTHER, OWN, SYSTEM
 
-PROMPTS = {"think": "Thought:", "act": "Action:", "judge": "Is that right?", "pose": "Question:", "reason": "Thought:"}
+PROMPTS = {"think": "Thought:", "act": "Action:", "judge": "Is that right?", "pose": "Question:", "reason": "Thought:",
+           "score": "Score:"}
+CRITERIA = """Was this work good? Check four things: was the right function chosen at each step; were its arguments right; were \
+errors dealt with; does the conclusion follow from the results, and answer what was asked? Any of them gone wrong makes it bad. \
+Then give a number from 0, useless, to 10, faultless, on a last line of the form Score: N"""
 
 
 @dataclass(frozen=True)
@@ -144,3 +151,24 @@ async def reason_for(action, annotator, trajectory):
         return (await ask(annotator, scratch, "reason", OTHER)).text
     finally:
         annotator.close(scratch)            # also when it overflows: its place is needed
+
+
+async def criticise(critic, trajectory):
+    """A critic's score of a finished trajectory, 0 to 10; -1, below the lowest, for a reply without a score (weak supervision
+    §2.3; its prompt is not published, this one has its four checks). Nothing of it enters the record."""
+    from agent import Overflow
+    scratch = replace(trajectory, segments=[replace(s, tokens=None) for s in trajectory.segments])
+    scratch.add(CRITERIA, SYSTEM, "task")
+    try:
+        return score_of((await ask(critic, scratch, "score", OTHER)).text)
+    except Overflow:                        # too long for this critic to read
+        return -1.0
+    finally:
+        critic.close(scratch)
+
+
+def score_of(reply):
+    """The number of the last "Score:" in a reply, the prompt's own included, if it is one from 0 to 10; else -1."""
+    said = re.findall(r"score[\s*_]*:[\s*_]*(\S*)", f"Score: {reply}", re.IGNORECASE)[-1]
+    number = re.fullmatch(r"(\d+(?:\.\d+)?)(?:/10)?[.,;!*_]*", said)
+    return float(number[1]) if number and float(number[1]) <= 10 else -1.0

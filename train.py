@@ -53,7 +53,9 @@ def parse():
     p.add_argument("--max-length", type=errors.count, default=1024, help="longer trajectories are cut, their reward kept (L14)")
     p.add_argument("--lr", type=float, default=2e-4, help="learning rate (LTC: 2e-4)")
     p.add_argument("--value-lr", type=float, help="learning rate of the value head; default: --lr")
-    p.add_argument("--schedule", choices=["constant", "cosine"], default="constant", help="cosine: to 0, with 5%% warm-up")
+    p.add_argument("--schedule", choices=["constant", "cosine"], default="constant", help="cosine: from --lr to --lr-end")
+    p.add_argument("--lr-end", type=float, default=0.0, help="where the cosine ends (weak supervision: 5e-6 from 5e-5)")
+    p.add_argument("--warm-up", type=int, default=5, help="of the cosine, in percent of the updates (weak supervision: 0)")
     p.add_argument("--weight-decay", type=float, default=0.001, help="AdamW's (LTC's program: 0.001)")
     p.add_argument("--max-grad-norm", type=float, default=1.0, help="clip the gradient's norm")
     p.add_argument("--lm-tokens", choices=["own", "spoken", "all-positive", "all"], default="own",
@@ -72,6 +74,9 @@ def parse():
     p.add_argument("--teacher-logprob", choices=["student", "one"], default="student",
                    help="log pi_old of another agent's tokens: the student's own, or 1.0 as LTC's program (L7)")
     p.add_argument("--normalise-advantages", action="store_true", help="to mean 0 and deviation 1 over all spoken tokens")
+    p.add_argument("--top", type=float, metavar="SHARE", help="lm: only the best-scored share, whatever its reward (0.1)")
+    p.add_argument("--used", metavar="FILE", help="--top: ledger of what was trained on before, and is not to be again")
+    p.add_argument("--mix", metavar="FILE", help="lm: as many general conversations, a JSONL file of messages")
     p.add_argument("--success-at", type=float, help="least reward of a success: lm (default: any above 0), contrast (A3T: 1)")
     p.add_argument("--fail-reward", type=float, default=-1.0, help="contrast: R of a failure (A3T: -1); 0: imitate only")
     p.add_argument("--k-min", type=int, default=2, help="contrast: with fewer successes the failure is left out (A3T: 2)")
@@ -180,6 +185,10 @@ def load_samples(args, tokenizer):
     weights = None
     if args.loss == "lm" and args.success_at is not None:
         trajectories = [t for t in trajectories if t.reward >= args.success_at]
+    if args.top:
+        trajectories = choose(trajectories, args)
+    if args.mix:
+        trajectories = trajectories + buffer.mixed(buffer.chat(args.mix), len(trajectories), args.seed)
     if args.loss == "contrast":
         at = 1.0 if args.success_at is None else args.success_at
         weighted = buffer.contrast(trajectories, at, args.fail_reward, args.k_min)
@@ -213,6 +222,21 @@ def load_samples(args, tokenizer):
     return kept
 
 
+def choose(trajectories, args):
+    """The best-scored share of the trajectories; what is chosen is noted in the ledger --used."""
+    try:
+        chosen = buffer.select(trajectories, args.top, buffer.used_by_others(args.used, args.out) if args.used else ())
+    except ValueError as error:
+        raise BadInput(f"--top {args.top}: {' '.join(args.data)}: {error}") from None
+    if not chosen:
+        raise BadInput(f"--used {args.used}: all of {' '.join(args.data)} has been used; explore more")
+    if args.used:
+        buffer.note_use(args.used, args.out, chosen)
+    print(f"best {args.top:.0%}: {len(chosen)} trajectories, {statistics.fmean(t.success for t in chosen):.1%} of them right",
+          file=sys.stderr)
+    return chosen
+
+
 def mark_shared(trajectories, samples):
     """For --loss contrast: mark, to log their log-probability, the tokens that a failure spoke as all its successes did."""
     beginnings = {}                         # of a task's successes in a round
@@ -235,7 +259,7 @@ def make_sample(trajectory, args, weight=None):
     if args.loss == "contrast":
         lm = [weight * w for w in buffer.policy_mask(mask)]
     else:
-        positive = buffer.positive_tokens(flat["rewards"], args.credit)
+        positive = [True] * n if args.top else buffer.positive_tokens(flat["rewards"], args.credit)
         lm = buffer.lm_mask(mask, positive, args.lm_tokens, args.lm_system_weight)
     sample = {"tokens": flat["tokens"], "lm": lm}
     if args.loss != "ltc":
@@ -312,8 +336,10 @@ def rate(step, steps, args):
     """Learning rate of a step, as a share of --lr."""
     if args.schedule == "constant":
         return 1.0
-    warm = max(1, steps // 20)
-    return min((step + 1) / warm, 0.5 * (1 + math.cos(math.pi * max(0, step - warm) / max(1, steps - warm))))
+    warm = max(1, steps * args.warm_up // 100) if args.warm_up else 0
+    end = args.lr_end / args.lr
+    cosine = end + (1 - end) * 0.5 * (1 + math.cos(math.pi * max(0, step - warm) / max(1, steps - warm)))
+    return min((step + 1) / warm, cosine) if warm else cosine
 
 
 def train(policy, tokenizer, samples, args, part, step=0):
@@ -416,8 +442,8 @@ def start(args, folder):
         raise BadInput("--lora-rank: --agent tiny starts from random weights, which an adapter would leave as they are")
     if args.agent == "tiny":
         trajectories = [t for path in args.data for t in buffer.read(path)]
-        world = envs.module(trajectories[0].env)
-        tokenizer = envs.words.tokenizer_for({s.text for t in trajectories for s in t.segments}, world.PHRASES, world.KINDS)
+        world, texts = envs.module(trajectories[0].env), trajectories + (buffer.chat(args.mix) if args.mix else [])
+        tokenizer = envs.words.tokenizer_for({s.text for t in texts for s in t.segments}, world.PHRASES, world.KINDS, world.MARKS)
         layer = -2 if args.value_layer is None else args.value_layer
         return agent.make_tiny(tokenizer, args.width, args.layers, args.heads, layer, args.seed), tokenizer
     policy, tokenizer = agent.load(args.agent, args.value_layer)
@@ -430,6 +456,9 @@ def main(args):
     torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
     args.out = args.out.rstrip("/")
+    for option, value in (("top", args.top), ("used", args.used), ("mix", args.mix)):
+        if value and (args.loss != "lm" or (option == "used" and not args.top)):
+            raise BadInput(f"--{option} {value}: it is for --loss lm{' with --top' * (option == 'used')}; leave it out")
     part = f"{args.out}.part"
     os.makedirs(os.path.dirname(args.out) or ".", exist_ok=True)
     if os.path.exists(args.out) and not args.overwrite:

@@ -17,7 +17,8 @@ A module offers
     analogous(task, env, words)                 the environment of a similar problem: the one that such words pose (None if they
                                                 pose none), or, where words cannot (games), one of its own
     INSTRUCTION                                 the prompt for a language model
-    PHRASES, KINDS                              fixed strings and numbered things ("mug 1") that are one token of the tiny agent
+    PHRASES, KINDS, MARKS                       fixed strings and numbered things ("mug 1") that are one token of the tiny agent,
+                                                and punctuation that it keeps
 No torch here, and no network unless asked for.
 """
 import importlib

@@ -283,3 +283,5 @@ creditcard cup curtains desklamp dishsponge egg floorlamp fork glassbottle handt
 laptop lettuce mirror mug newspaper pan papertowelroll pen pencil peppershaker pillow plate pot potato remotecontrol
 saltshaker showerglass sink soapbar soapbottle spatula spoon spraybottle statue teddybear television tissuebox toiletpaper
 tomato towel vase watch wateringcan window winebottle""".split()
+
+MARKS = ""

@@ -1,164 +1,43 @@
 """API-Bank: a user asks, the assistant answers with calls such as [AddAlarm(token='a1b2', time='2023-07-15 09:00:00')].
 
     import envs.apibank as apibank
+    task = apibank.tasks("test", limit=1)[0]                # a built-in question (envs/apibank_tools.py)
     task = apibank.tasks("test", data="DIR")[0]  # official dialogues: DIR holds level-1-given-desc, level-2-toolsearcher
     env = task.make()
     first = env.reset()                                     # the dialogue up to the first call
     observation, reward, done = env.step("[GetUserToken(username='JohnDoe', password='pass123')]")
 
+A built-in question is answered by calls of our own tools, and a last "Answer: ...".
+
 An official dialogue is played call by call: after each call of the agent the recorded result and what was said next is shown,
 up to the next call, whatever the agent called (as the official evaluation does). A call is right if it has the recorded name
-and the recorded input, type by type; arguments that hold free text may differ in their words (Jaccard > 0.5). The official
-rule compares results too; they follow from name and input. Accuracy is right calls / all calls; an episode is won if all are
-right.
+and the recorded input, type by type; arguments that hold free text may differ in their words (Jaccard > 0.5). With
+apibank="CHECKOUT" the official tools run (envs/apibank_official.py): their descriptions open the dialogue, they are really
+called, and they say what is right, result and exception included; for what cannot run (no network, a package that is missing)
+the record decides. Accuracy is right calls / all calls; an episode is won if all are right.
 
 Official files (`data`, Apache-2.0, from github.com/AlibabaResearch/DAMO-ConvAI/tree/main/api-bank).
 """
 import json
 import random
 import re
+import select
+import subprocess
+import sys
+from functools import cache
 from pathlib import Path
 
 from envs import Task
+from envs.apibank_calls import NoCall, Tokens, parse_call
+from envs.apibank_tools import PHRASES as BUILT_IN_PHRASES
+from envs.apibank_tools import built_in_task, expert, is_call  # noqa: F401 (the scripted player)
 from errors import BadInput
 
 TEST = "test"                                     # the split to evaluate on
+COUNTS = {"train": 220, "test": 95}               # built-in questions, if no limit is given (as the paper)
 LEVELS = {"1": "level-1-given-desc", "2": "level-2-toolsearcher"}
 FREE_TEXT = {"content", "text", "keywords", "keyword", "question", "description", "symptom", "meeting_topic", "desc_for_search"}
-
-
-# ---------------------------------------------------------------- calls
-
-class NoCall(Exception):
-    """The text is no call; the message says why and where."""
-
-
-TOKEN = re.compile(r"""\s*(?:(?P<string>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
-                        |(?P<number>-?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?(?![\w.]))
-                        |(?P<word>[A-Za-z_]\w*)|(?P<mark>[\[\](){},:=]))""", re.VERBOSE | re.DOTALL)
-WORDS = {"True": True, "true": True, "False": False, "false": False, "None": None, "null": None}
-ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
-DEEPEST = 50                                      # nested lists and objects
-
-
-def parse_call(text):
-    """(name, {argument: value}) of the first call [Name(key=value, ...)] in a text; the brackets around it may be missing.
-
-    Values are strings in either quotes with backslash escapes, numbers, True/False/None as Python or JSON writes them, lists, and
-    objects. Raises NoCall for anything else.
-    """
-    start = re.search(r"[A-Za-z_]\w*\s*\(", text)
-    if start is None:
-        raise NoCall("there is no Name( in it")
-    tokens = Tokens(text, start.start())
-    name = tokens.take("word")
-    tokens.take_mark("(")
-    arguments = {}
-    while not tokens.skip_mark(")"):
-        key = tokens.take("word")
-        tokens.take_mark("=")
-        if key in arguments:
-            raise NoCall(f"argument {key} is given twice")
-        arguments[key] = tokens.value()
-        if not tokens.skip_mark(","):
-            tokens.take_mark(")")
-            break
-    return name, arguments
-
-
-class Tokens:
-    """The tokens of a text from a place on, taken one by one."""
-
-    def __init__(self, text, at):
-        self.text, self.at = text, at
-
-    def peek(self):
-        """(kind, text, where it ends) of the next token."""
-        found = TOKEN.match(self.text, self.at)
-        if found is None:
-            rest = self.text[self.at:self.at + 20].strip()
-            raise NoCall(f"at {self.at}: {rest!r} is no part of a call" if rest else "it ends too early")
-        return found.lastgroup, found[found.lastgroup], found.end()
-
-    def take(self, kind):
-        """The next token, which must be of this kind."""
-        found, text, end = self.peek()
-        if found != kind:
-            raise NoCall(f"at {self.at}: {text!r} where a {kind} was expected")
-        self.at = end
-        return text
-
-    def take_mark(self, mark):
-        """The next token, which must be this mark."""
-        if not self.skip_mark(mark):
-            raise NoCall(f"at {self.at}: {self.peek()[1]!r} where {mark!r} was expected")
-
-    def skip_mark(self, mark):
-        """Take the next token if it is this mark. -> was it?"""
-        kind, text, end = self.peek()
-        if (kind, text) == ("mark", mark):
-            self.at = end
-            return True
-        return False
-
-    def value(self, depth=0):
-        """The value that begins here."""
-        kind, text, end = self.peek()
-        if depth > DEEPEST:
-            raise NoCall("it is nested too deeply")
-        if kind == "string":
-            self.at = end
-            return re.sub(r"\\(.)", lambda m: ESCAPES.get(m[1], m[1]), text[1:-1], flags=re.DOTALL)
-        if kind == "number":
-            self.at = end
-            return int(text) if text.lstrip("-").isdigit() else float(text)
-        if kind == "word" and text in WORDS:
-            self.at = end
-            return WORDS[text]
-        if kind == "mark" and text == "[":
-            self.at = end
-            return self.items("]", lambda: self.value(depth + 1))
-        if kind == "mark" and text == "{":
-            self.at = end
-            return dict(self.items("}", lambda: self.pair(depth + 1)))
-        raise NoCall(f"at {self.at}: {text!r} is no value; texts need quotes")
-
-    def pair(self, depth):
-        """key: value in an object."""
-        key = self.value(depth)
-        if isinstance(key, (list, dict)):
-            raise NoCall("a key of an object must be a text or a number")
-        self.take_mark(":")
-        return key, self.value(depth)
-
-    def items(self, closing, read):
-        """Items read by `read`, with commas between them and perhaps after the last, up to the closing mark."""
-        found = []
-        while not self.skip_mark(closing):
-            found.append(read())
-            if not self.skip_mark(","):
-                self.take_mark(closing)
-                break
-        return found
-
-
-def print_call(name, arguments):
-    """The call as text; `parse_call` reads it back."""
-    return f"[{name}({', '.join(f'{key}={print_value(value)}' for key, value in arguments.items())})]"
-
-
-def print_value(value):
-    """A value as `parse_call` reads it."""
-    if isinstance(value, str):
-        text = value.replace("\\", "\\\\").replace("'", "\\'")
-        for letter, mark in ESCAPES.items():
-            text = text.replace(mark, f"\\{letter}")
-        return f"'{text}'"
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(print_value, value))}]"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{print_value(k)}: {print_value(v)}" for k, v in value.items()) + "}"
-    return repr(value)
+PATIENCE = 60                                     # seconds for a call of an official tool
 
 
 # ---------------------------------------------------------------- correctness
@@ -205,41 +84,78 @@ def jaccard(a, b):
     return len(a & b) / len(a | b) if a | b else 1.0
 
 
+# ---------------------------------------------------------------- the official tools
+
+class Official:
+    """The official tools of a checkout, in a process that is started when it is first needed."""
+
+    def __init__(self, checkout):
+        if not (Path(checkout) / "tool_manager.py").is_file():
+            raise BadInput(f"--apibank {checkout}: there is no tool_manager.py in it; give the folder api-bank of a checkout of "
+                           "github.com/AlibabaResearch/DAMO-ConvAI")
+        self.checkout, self.process = str(Path(checkout).resolve()), None
+
+    def ask(self, **request):
+        """The answer to a request, see envs/apibank_official.py. Raises BadInput if the process is of no use."""
+        if self.process is None:
+            worker = Path(__file__).with_name("apibank_official.py")
+            self.process = subprocess.Popen([sys.executable, "-I", str(worker), self.checkout], env={}, text=True, bufsize=1,
+                                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.flush()
+            ready, _, _ = select.select([self.process.stdout], [], [], PATIENCE)
+            line = self.process.stdout.readline() if ready else ""
+        except BrokenPipeError:
+            line, ready = "", True
+        if line:
+            return json.loads(line)
+        self.process.kill()
+        said = self.process.communicate()[1].strip().splitlines()
+        self.process = None
+        if not ready:
+            return {"refused": f"no answer within {PATIENCE} seconds"}
+        raise BadInput(f"--apibank {self.checkout}: its tools do not run ({said[-1] if said else 'no message'})")
+
+
+official = cache(Official)
+
+
 # ---------------------------------------------------------------- the environment
 
 class Dialogue:
-    """One official dialogue. `metrics`: the share of right calls so far."""
+    """One official dialogue. tools: Official, or None. `metrics`: the share of right calls so far."""
 
     admissible, truncated = (), False
+    parses = staticmethod(is_call)
 
-    def __init__(self, turns):
-        self.turns = turns
+    def __init__(self, turns, tools=None):
+        self.turns, self.tools = turns, tools
 
     def reset(self):
-        """What was said before the first call."""
+        """The descriptions of the dialogue's tools, where they are known, and what was said before the first call."""
         self.place, self.rights, self.calls, self.won = 0, 0, 0, False
         self.metrics = {"accuracy": 0.0}
-        return self.listen()
-
-    def parses(self, action):
-        """Is there a call in it?"""
-        try:
-            parse_call(action)
-            return True
-        except NoCall:
-            return False
+        names = dict.fromkeys(turn["api_name"] for turn in self.turns if turn["role"] == "API") if self.tools else ()
+        about = [self.tools.ask(describe=name)["description"] for name in names]
+        return "\n".join([*about, self.listen()])
 
     def step(self, action):
-        """-> (observation, reward, done): how the recorded call ended, and what was said up to the next one."""
+        """-> (observation, reward, done): how the call ended, and what was said up to the next one."""
         record = self.turns[self.place]
+        result = record["result"]
         try:
             name, arguments = parse_call(action)
-            self.rights += right(name, arguments, record)
-        except NoCall:
-            pass                                            # no call is a wrong call
+            said = {"absent": ""} if self.tools is None else self.tools.ask(name=name, arguments=arguments, result=result)
+            if "absent" in said:
+                self.rights += right(name, arguments, record)
+            else:                                           # the official evaluation asks for the name first
+                self.rights += name == record["api_name"] and said.get("right", False)
+                result = {"output": None, "exception": said["refused"]} if "refused" in said else said
+        except NoCall as error:                             # no call is a wrong call
+            result = result if self.tools is None else {"output": None, "exception": f"no call: {error}"}
         self.calls += 1
         self.metrics = {"accuracy": self.rights / sum(t["role"] == "API" for t in self.turns)}
-        result = record["result"]
         shown = f"Error: {result['exception']}" if result["exception"] else json.dumps(result["output"], ensure_ascii=False)
         self.place += 1
         said = self.listen()
@@ -257,12 +173,18 @@ class Dialogue:
         return "\n".join(said)
 
 
-def tasks(split, data=None, limit=None, seed=0):
-    """The official dialogues below DATA that have a call, shuffled by `seed`; all of them are for the test."""
+def tasks(split, data=None, limit=None, seed=0, apibank=None):
+    """Built-in questions, made by `seed`; or the official dialogues below DATA that have a call, shuffled by `seed`, which are
+    all for the test. apibank: a checkout, whose tools are to run."""
     if data is None:
-        raise BadInput("--env apibank: give --data DIR, the folder that holds level-1-given-desc and level-2-toolsearcher")
+        if apibank:
+            raise BadInput(f"--apibank {apibank}: the built-in questions have tools of their own; give --data DIR, too")
+        if split not in COUNTS:
+            raise BadInput(f"--split {split}: API-Bank has {', '.join(COUNTS)}")
+        return [built_in_task(split, seed, index) for index in range(COUNTS[split] if limit is None else limit)]
     if split != TEST:
         raise BadInput(f"--split {split}: the official dialogues are all in test")
+    tools = official(apibank) if apibank else None
     files = [file for folder in LEVELS.values() for file in sorted((Path(data) / folder).glob("*.jsonl"))]
     if not files:
         raise BadInput(f"--data {data}: there is no {' or '.join(LEVELS.values())} with dialogues in it")
@@ -275,7 +197,7 @@ def tasks(split, data=None, limit=None, seed=0):
         if any(turn["role"] == "API" for turn in turns):
             kind = next(f"level {level}" for level, folder in LEVELS.items() if file.parent.name == folder)
             name = f"{file.parent.name}/{file.stem}"
-            found.append(Task(name, kind, split, lambda max_steps=None, turns=turns: Dialogue(turns)))
+            found.append(Task(name, kind, split, lambda max_steps=None, turns=turns: Dialogue(turns, tools)))
     return found
 
 
@@ -299,7 +221,8 @@ def read_dialogue(file):
 
 # ---------------------------------------------------------------- words, for prompts and tokenizers
 
-INSTRUCTION = """You are an assistant who helps with calls to an API. Each turn, first write a thought: what the user wants, and \
-which call does it. Then write one call in the form [Name(key='value', key2='value2')], with nothing else."""
+INSTRUCTION = """You are an assistant who helps with calls to an API. Each turn, first write a thought: what is wanted, and \
+which call does it. Then write one call in the form [Name(key='value', key2=2)], with nothing else. A question you end \
+with Answer: and the result that answers it, or the error that stands in the way, word by word."""
 
-PHRASES, KINDS = [INSTRUCTION], []
+PHRASES, KINDS, MARKS = [INSTRUCTION, *BUILT_IN_PHRASES], [], "()=,"

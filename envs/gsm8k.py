@@ -237,4 +237,4 @@ answer as finish[NUMBER], with nothing but the number between the brackets."""
 PHRASES = [INSTRUCTION, "to a friend", "of them", "Then a friend brings so many that", "times as many", "sorts them into",
            "equal boxes and keeps one box", "How many", "have now", "divided by", "Right.", "Wrong.", "finish[", "Answer:"]
 
-KINDS = []
+KINDS, MARKS = [], ""

@@ -412,4 +412,4 @@ PHRASES = [INSTRUCTION, "Question:", "search[", "lookup[", "finish[", "Could not
            "What is the work of the author of", "born in the same town", "(Result 1 / 1)",
            *(part for filler in FILLERS for part in filler.rstrip(".").split("{it}") if part.strip())]
 
-KINDS = []
+KINDS, MARKS = [], ""

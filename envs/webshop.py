@@ -385,16 +385,17 @@ THINGS = {"shirt": True, "dress": True, "jacket": True, "coat": True, "rug": Tru
           "lamp": False, "mug": False, "chair": False, "basket": False}          # thing: has it sizes?
 ASINS = [f"B0{first}{second}" for first in "ABCD" for second in "EFGHIJ"]
 BRANDS = "Alder Birch Cedar Elm Fern Hazel Linden Maple Rowan Thorn".split()
-QUALITIES = "cotton leather wool linen washable handmade organic foldable strong light".split()
+QUALITIES = """cotton leather wool linen silk bamboo washable handmade organic foldable strong light soft warm thin wide striped
+plain modern classic""".split()
 SOLD_COLOURS, SIZES = "black blue brown green grey pink red white yellow".split(), "small medium large".split()
 
 
 @lru_cache(100)
 def goal_and_shop(name, thing):
-    """(a goal for a thing, the shop): 2 products of each thing, each with two qualities and three colours, and sizes if things of
-    the kind have any."""
+    """(a goal for a thing, the shop): a product of each thing and one more of the goal's, each with two qualities and three
+    colours, and sizes if things of the kind have any."""
     rng, products = random.Random(f"webshop {name}"), []
-    for asin, kind in zip(rng.sample(ASINS, len(ASINS)), 2 * list(THINGS)):
+    for asin, kind in zip(rng.sample(ASINS, len(THINGS) + 1), [*THINGS, thing]):
         qualities = tuple(rng.sample(QUALITIES, 2))
         price = float(rng.randrange(8, 90))
         options = {"color": rng.sample(SOLD_COLOURS, 3), **({"size": SIZES} if THINGS[kind] else {})}
@@ -404,7 +405,7 @@ def goal_and_shop(name, thing):
                                 f"${price}", kind, ("Home", kind.title())))
     wanted = rng.choice([product for product in products if product.query == thing])
     options = [rng.choice(values) for values in wanted.options.values()]
-    text = f"i need a {' '.join(wanted.attributes)} {thing} in {' and '.join(options)}"
+    text = f"i need a {' '.join(wanted.attributes)} {thing} " + " and ".join(map(" ".join, zip(("colored", "sized"), options)))
     return make_goal(text, wanted, wanted.attributes, options, rng, words), Shop(products)
 
 
@@ -416,7 +417,7 @@ def built_in_task(split, seed, index):
     return Task(f"{split}/{seed}/{index}", kind, split, lambda max_steps=15: Game(*goal_and_shop(name, thing), max_steps))
 
 
-WISH = re.compile(r"i need a (\w+) (\w+) (\w+) in (\w+)(?: and (\w+))?, and price lower than ([\d.]+) dollars")
+WISH = re.compile(r"i need a (\w+) (\w+) (\w+) colored (\w+)(?: and sized (\w+))?, and price lower than ([\d.]+) dollars")
 LISTED = re.compile(r"(B0\w\w) \[SEP\] \w+ (\w+ \w+ \w+) \[SEP\] \$([\d.]+)")
 
 
@@ -448,7 +449,7 @@ def expert(first, steps, careless=False):
         return f"There is no {missing[0]}. I go back.", "click[< prev]"
     item = next((i for i in reversed(range(len(clicks))) if clicks[i].upper() in ASINS), 0)
     if left := [option for option in options[:1 if careless else 2] if option not in clicks[item:]]:
-        return f"I choose {left[0]}.", f"click[{left[0]}]"
+        return reason(first, steps, f"click[{left[0]}]"), f"click[{left[0]}]"
     return "All is right. I buy it.", "click[buy now]"
 
 
@@ -463,7 +464,7 @@ def reason(first, steps, action):
         raise BadInput("--annotator expert: the scripted annotator knows the built-in shops only; leave out --data")
     return {"next >": "Nothing fits. I turn the page.", "< prev": "I go back.", "back to search": "I go back.",
             "features": "I read the features.", "description": "I read the description.", "reviews": "I read the reviews.",
-            "buy now": "All is right. I buy it."}.get(name, f"I choose {name}.")
+            "buy now": "All is right. I buy it."}.get(name, f"It must be {'sized' if name in SIZES else 'colored'} {name}.")
 
 
 def analogous(task, env, words):
@@ -481,7 +482,7 @@ PHRASES = [INSTRUCTION, "WebShop [SEP] Instruction:", "Instruction:", "i need a"
            "[SEP] Search", "Back to Search [SEP] Page 1 (Total results:", "Back to Search", "Total results:", "Next >", "< Prev",
            "Rating: N.A. [SEP] Description [SEP] Features [SEP] Reviews [SEP] Buy Now", "Price:", "search[", "click[",
            "back to search]", "buy now]", "next >]", "< prev]", "features]", "I search for a", "I look at",
-           "Nothing fits. I turn the page.", "I go back.", "There is no", "I read the features.", "I choose",
+           "Nothing fits. I turn the page.", "I go back.", "There is no", "I read the features.", "It must be",
            "All is right. I buy it.", "It is", "lasts.", "Thank you for shopping with us!", "Your score (min 0.0, max 1.0)"]
 
-KINDS = []
+KINDS, MARKS = [], ""

@@ -4,14 +4,15 @@ import re
 PAD, END, UNKNOWN = "<pad>", "<end>", "<unk>"
 
 
-def tokenizer_for(texts, phrases, kinds):
-    """A word-level tokenizer for a small world: fixed phrases and entities ("mug 1") are one token each; articles, punctuation,
-    WebShop's [SEP] and the zeros of whole dollars are dropped. Episodes become two to three times shorter, and copying an entity
-    is copying one token. Words that `texts` do not have are spelled, letter by letter (WordPiece), so nothing is unknown.
+def tokenizer_for(texts, phrases, kinds, marks=""):
+    """A word-level tokenizer for a small world: fixed phrases and entities ("mug 1") are one token each; articles, WebShop's
+    [SEP], the zeros of whole dollars and punctuation, all but `marks`, are dropped. Episodes become two to three times shorter,
+    and copying an entity is copying one token. Words that `texts` do not have are spelled, letter by letter (WordPiece), so
+    nothing is unknown.
     """
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
-    dropped = r"\[sep\]|\.0+\b|[^\w\s\[\]<>'-]|\b(an?|the|some|and|in|on)\b"
+    dropped = rf"\[sep\]|\.0+\b|[^\w\s\[\]<>'{re.escape(marks)}-]|\b(an?|the|some|and|in|on)\b"
     clean = normalizers.Sequence([normalizers.Lowercase(), normalizers.Replace(Regex(dropped), " "),
                                   normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()])
     texts = {clean.normalize_str(t) for t in texts}

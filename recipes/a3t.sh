@@ -18,19 +18,19 @@
 # successes with it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-SEED=${SEED:-0} ENV=${ENV:-alfworld} OUT=${OUT:-runs/a3t} ROUNDS=${ROUNDS:-3} ANNOTATOR=${ANNOTATOR:-expert} FLAGS=${FLAGS:-}
+SEED=${SEED:-0} ENV=${ENV:-alfworld} OUT=${OUT:-runs/a3t} ROUNDS=${ROUNDS:-3} ANNOTATOR=${ANNOTATOR:-expert} FLAGS=${FLAGS:-} explore=
 
 case $ENV in
     alfworld) world="--env alfworld --max-steps 20 --max-length 512" demos="expert:0.9" demonstrations=8000 batch=8
               tasks=160 compose="--per-task 4 --p-sample 0.1" test="--split valid_unseen --limit 201" ;;
-    webshop)  world="--env webshop --max-steps 15 --max-length 1000" demos="expert:0.97" demonstrations=7500 batch=4
-              tasks=160 compose="--per-task 4 --p-sample 0.2" test="--limit 200" ;;
+    webshop)  world="--env webshop --max-steps 10 --max-length 600" demos="expert:0.97" demonstrations=5000 batch=4
+              tasks=160 compose="--per-task 6 --p-sample 0.2" test="--limit 200" explore="--temperature 0.5" ;;
     *) echo "error: ENV=$ENV: choose alfworld or webshop" >&2; exit 2 ;;
 esac
 lora="--lora-rank 16 --lora-alpha 32 --lora-target q_proj v_proj"
 if [ -n "${MODEL:-}" ]; then
     world="--env $ENV --data ${DATA:?give DATA=DIR, the folder of the official files} --max-tokens 128 --max-length 4096"
-    demos=$MODEL demonstrations=600 scratch=$MODEL base=$MODEL tasks=600 test="" data=("$OUT/demos.jsonl") first=$((SEED + 1))
+    demos=$MODEL demonstrations=600 explore= scratch=$MODEL base=$MODEL tasks=600 test="" data=("$OUT/demos.jsonl") first=$((SEED + 1))
     start="$lora --lr 1e-4 --epochs 10 --average 3 --max-length 4096"
     learning="$lora --lr 1e-4 --epochs 6 --average 3 --max-length 4096"
     case $ENV in alfworld) compose="--per-task 40" ;; webshop) compose="--per-task 20 --until-success 3" world+=" --max-steps 15" ;; esac
@@ -51,7 +51,7 @@ run "$OUT/0" python train.py --agent "$scratch" --data "$OUT/demos.jsonl" --loss
 agents=("round 0=$OUT/0")
 for i in $(seq "$ROUNDS"); do
     before="$OUT/$((i - 1))"
-    explored="--limit $tasks --keep-invalid --round $i --seed $((SEED + 1))"             # the same training tasks in every round
+    explored="--limit $tasks --keep-invalid --round $i --seed $((SEED + 1)) $explore"    # the same training tasks in every round
     run "$OUT/$i.explored.jsonl" python explore.py --agent "$before" $world $explored
     run "$OUT/$i.composed.jsonl" python explore.py --agent "$before" $world $explored --failed "$OUT/$i.explored.jsonl" $compose \
         --pattern actre --annotator "$ANNOTATOR"
@@ -60,5 +60,6 @@ for i in $(seq "$ROUNDS"); do
     agents+=("round $i=$OUT/$i")
 done
 again=$([ ! -e "$OUT/eval/metrics.json" ] || echo --overwrite)      # an evaluation that was stopped goes on
-python evaluate.py --agent "${agents[@]}" $world $test --seed "$((SEED + 100))" --plot "$OUT/curve.png" --summary "$OUT/summary.json" \
+python evaluate.py --agent "${agents[@]}" $world $test --seed "$((SEED + 100))" --summary "$OUT/summary.json" \
     --recipe a3t --seconds "$((SECONDS - started))" --out "$OUT/eval" $again
+python recipes/plot.py curve "$OUT/eval" --out "$OUT/curve.png"

@@ -44,5 +44,6 @@ if [ -n "${ABLATION:-}" ]; then
     agents+=("more instruction tuning=$OUT/more")
 fi
 again=$([ ! -e "$OUT/eval/metrics.json" ] || echo --overwrite)      # an evaluation that was stopped goes on
-python evaluate.py --agent "${agents[@]}" $world --split valid_unseen --limit 201 --seed "$((SEED + 100))" --plot "$OUT/curve.png" \
+python evaluate.py --agent "${agents[@]}" $world --split valid_unseen --limit 201 --seed "$((SEED + 100))" \
     --show "$SHOW" --summary "$OUT/summary.json" --recipe ltc --seconds "$seconds" --out "$OUT/eval" $again
+python recipes/plot.py curve "$OUT/eval" --out "$OUT/curve.png"

@@ -20,5 +20,6 @@ for i in $(seq "$ITERATIONS"); do
     agents+=("LTC $i=$before")
 done
 again=$([ ! -e "$OUT/eval/metrics.json" ] || echo --overwrite)      # an evaluation that was stopped goes on
-python evaluate.py --agent "${agents[@]}" $world $test --seed "$SEED" --plot "$OUT/curve.png" --summary "$OUT/summary.json" \
+python evaluate.py --agent "${agents[@]}" $world $test --seed "$SEED" --summary "$OUT/summary.json" \
     --recipe "$recipe" --seconds "$((SECONDS - started))" --out "$OUT/eval" $again
+python recipes/plot.py curve "$OUT/eval" --out "$OUT/curve.png"

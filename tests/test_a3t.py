@@ -17,7 +17,7 @@ import patterns
 import train
 from buffer import OTHER, OWN, SYSTEM
 from envs import alfworld, webshop
-from envs.expert import Expert
+from others.expert import Expert
 
 ROOT = Path(__file__).parent.parent
 
@@ -466,7 +466,7 @@ def test_curves_of_a_contrastive_training(student, rounds, tmp_path):
     """Drawn from what a training logged; what is no such log is said in one line."""
     pytest.importorskip("matplotlib")
     contrast_run(student, rounds, tmp_path)
-    draw = [sys.executable, "recipes/plot_contrast.py", "--out", str(tmp_path / "new" / "curves.png")]
+    draw = [sys.executable, "recipes/plot.py", "contrast", "--out", str(tmp_path / "new" / "curves.png")]
     subprocess.run([*draw, f"K >= 2={tmp_path / 'out'}"], check=True, cwd=ROOT)
     assert (tmp_path / "new" / "curves.png").read_bytes().startswith(b"\x89PNG")
     for lines, message in (("", "it is empty"), ("[]\n", "TypeError"), ('{"loss": 1}\n', "KeyError")):

@@ -19,7 +19,7 @@ import explore
 import patterns
 from buffer import OWN, SYSTEM
 from envs import words
-from envs.expert import Expert
+from others.expert import Expert
 
 WORDS = ["you see mug 1 and desk 2 and book 3", "go to desk 1", "take mug 2 from shelf 1", "your task is to: find a pen",
          "nothing happens.", "put pen", "do one task.", "you won", "i see mug 1 .", "thought: action:"]

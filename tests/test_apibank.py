@@ -1,12 +1,13 @@
 """API-Bank: the parser and printer of calls, what counts as right, and official dialogues."""
 import json
+import random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import envs
-from envs import apibank
+from envs import apibank, apibank_calls, apibank_tools
 from errors import BadInput
 
 
@@ -20,7 +21,7 @@ from errors import BadInput
     ("[A(x=true, y=null, z=1e3)]", "A", {"x": True, "y": None, "z": 1000.0}),
     ("[A(x='1')] [B(y=2)]", "A", {"x": "1"}), ("[A(x='ünïcode 你好')]", "A", {"x": "ünïcode 你好"})])
 def test_calls_are_read(text, name, arguments):
-    assert apibank.parse_call(text) == (name, arguments)
+    assert apibank_calls.parse_call(text) == (name, arguments)
 
 
 @pytest.mark.parametrize("text, message", [
@@ -30,8 +31,8 @@ def test_calls_are_read(text, name, arguments):
     ("[A(x='open)]", "no part of a call"), ("[A(x=1, x=2)]", "given twice"), ("[A(x=[1 2])]", "'\\]' was expected"),
     ("[A(x={[1]: 2})]", "a key of an object"), ("[A(x=" + "[" * 99 + ")]", "too deeply"), ("[A(x=2023-07-15)]", "was expected")])
 def test_what_is_no_call_is_said(text, message):
-    with pytest.raises(apibank.NoCall, match=message):
-        apibank.parse_call(text)
+    with pytest.raises(apibank_calls.NoCall, match=message):
+        apibank_calls.parse_call(text)
 
 
 SIMPLE = st.none() | st.booleans() | st.integers(-10**12, 10**12) | st.floats(allow_nan=False, allow_infinity=False) | st.text()
@@ -43,15 +44,15 @@ NAMES = st.from_regex(r"[A-Za-z_][A-Za-z_0-9]*", fullmatch=True)
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(NAMES, st.dictionaries(NAMES, VALUES, max_size=5))
 def test_what_is_printed_is_read_back(name, arguments):
-    assert apibank.parse_call(apibank.print_call(name, arguments)) == (name, arguments)
+    assert apibank_calls.parse_call(apibank_calls.print_call(name, arguments)) == (name, arguments)
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.text() | st.text(alphabet="A(x=')[]{}\\\",:1e-. ", max_size=40).map("[A(".__add__))
 def test_nothing_but_the_parsers_own_error_is_raised(text):
     try:
-        apibank.parse_call(text)
-    except apibank.NoCall as error:
+        apibank_calls.parse_call(text)
+    except apibank_calls.NoCall as error:
         assert str(error)
 
 
@@ -128,7 +129,223 @@ def test_broken_dialogues(tmp_path, line):
 
 def test_missing_dialogues(tmp_path):
     (tmp_path / "empty").mkdir()
-    for options, message in (({}, "give --data DIR"), ({"data": tmp_path / "empty"}, "there is no level-1-given-desc or level"),
+    for options, message in (({"apibank": "x"}, "have tools of their own"), ({"split": "dev"}, "API-Bank has train, test"),
+                             ({"data": tmp_path / "empty"}, "there is no level-1-given-desc or level"),
                              ({"data": folder(tmp_path), "split": "train"}, "all in test")):
         with pytest.raises(BadInput, match=message):
             envs.tasks("apibank", **options)
+
+
+# ------------------------------------------------------------------------------------------------------ the official tools
+
+TOOL_MANAGER = """
+import json, os, socket
+import nltk
+from nltk.tokenize import word_tokenize
+COUNT = 0
+class ToolManager:
+    def __init__(self):
+        global COUNT
+        COUNT += 1
+        self.made = COUNT
+    def list_all_apis(self):
+        return ["Add"]
+    def get_api_description(self, name):
+        return "about " + name
+    def get_api_by_name(self, name):
+        if name not in ("Add", "Net", "Words", "Odd", "Quit"):
+            raise Exception("invalid tool name.")
+        return {"input_parameters": {"a": {"type": "int"}, "b": {"type": "list(str)"}, "c": {"type": "str"}}}
+    def api_call(self, name, **arguments):
+        print("tools print")
+        if name == "Quit":
+            os._exit(3)
+        if name == "Net":
+            try:
+                socket.create_connection(("localhost", 1))
+            except Exception:
+                return {"output": None, "exception": "no net"}
+        if name == "Words":
+            return {"output": word_tokenize("a b"), "exception": None}
+        assert "d" not in arguments, "invalid parameter name. parameter: d"
+        return {"output": [arguments, dict(os.environ)], "exception": None}
+    def init_tool(self, name):
+        return self
+    def check_api_call_correctness(self, result, record):
+        return result["output"][0] == record["output"]
+"""
+
+
+@pytest.fixture
+def tools(tmp_path):
+    (tmp_path / "tool_manager.py").write_text(TOOL_MANAGER)
+    tools = apibank.Official(tmp_path)
+    yield tools
+    if tools.process:
+        tools.process.kill()
+        tools.process.communicate()
+
+
+def test_official_tools_run_in_a_process_of_their_own(tools, monkeypatch):
+    """Texts become lists, and values texts, as they declare; no secret of the environment is there; "absent" is no result."""
+    monkeypatch.setenv("PARLEY_API_KEY", "secret")
+    arguments = {"a": 1, "b": "['x']", "c": 2}
+    record = {"output": {"a": 1, "b": ["x"], "c": "2"}}
+    said = tools.ask(name="Add", arguments=arguments, result=record)
+    assert said["right"] and said["output"][0] == record["output"] and "secret" not in str(said)
+    assert not tools.ask(name="Add", arguments={**arguments, "a": 2}, result=record)["right"]
+    assert not tools.ask(name="Add", arguments=arguments, result={"output": 1})["right"]
+    assert tools.ask(name="Net", arguments={}, result=record) == {"absent": "the network"}
+    if "absent" in (said := tools.ask(name="Words", arguments={}, result=record)):       # where nltk is not installed
+        assert said == {"absent": "the package nltk"}
+    assert tools.ask(name="Odd", arguments={"d": 1}, result=record)["refused"].endswith("invalid parameter name. parameter: d")
+    assert tools.ask(name="None", arguments={}, result=record) == {"refused": "Exception: invalid tool name."}
+    assert tools.ask(describe="Add") == {"description": "about Add"} and tools.ask(describe="X") == {"description": ""}
+
+
+def test_official_tools_that_do_not_run(tools, tmp_path):
+    with pytest.raises(BadInput, match="its tools do not run"):
+        tools.ask(name="Quit", arguments={}, result={})
+    (tmp_path / "tool_manager.py").write_text("1 / 0")
+    with pytest.raises(BadInput, match="its tools do not run .*ZeroDivisionError"):
+        tools.ask(name="Add", arguments={}, result={})
+    with pytest.raises(BadInput, match="there is no tool_manager.py in it; give the folder api-bank"):
+        apibank.Official(tmp_path / "nowhere")
+
+
+def test_an_official_tool_that_never_ends(tools, tmp_path, monkeypatch):
+    """It is stopped, and started again for the next call."""
+    monkeypatch.setattr(apibank, "PATIENCE", 1)
+    (tmp_path / "tool_manager.py").write_text(TOOL_MANAGER.replace("os._exit(3)", "__import__('time').sleep(99)"))
+    assert tools.ask(name="Quit", arguments={}, result={}) == {"refused": "no answer within 1 seconds"}
+    monkeypatch.setattr(apibank, "PATIENCE", 60)
+    assert tools.ask(describe="Add") == {"description": "about Add"}
+
+
+def test_a_dialogue_with_official_tools(tools, tmp_path):
+    """What they say is shown, and counts; where they cannot run, the record does."""
+    turns = [TURNS[0], turn("Add", {"c": "1"}, c="1"), turn("Net", 7, x=1), turn("Add", {"c": "2"}, c="2")]
+    env = apibank.Dialogue(turns, tools)
+    assert env.reset() == "about Add\n\nUser: Wake me."
+    assert env.step("[Add(c=1)]")[0].startswith('Result: [{"c": "1"}, {')
+    assert env.step("[Net(x=1)]")[0] == "Result: 7" and env.rights == 2
+    assert env.step("[Net(") == ("Result: Error: no call: it ends too early", -1, True) and env.rights == 2
+    env.reset()
+    assert env.step("[Odd(c=1)]")[0].startswith("Result: [") and env.rights == 0         # the name decides first
+    assert env.step("[Add(d=1)]")[0] == "Result: Error: AssertionError: invalid parameter name. parameter: d" and env.rights == 0
+
+
+# ---------------------------------------------------------------------------------------------------- the built-in questions
+
+T = apibank_tools
+
+
+@pytest.fixture
+def db():
+    db = T.database(random.Random(0))
+    db["people"]["ann"] = {"password": 11, "token": 55, "money": 30, "agenda": {"monday": "party"}, "reminders": ["milk"]}
+    db["people"]["ben"]["money"] = 5
+    db["weather"]["oslo"]["friday"] = ("fog", 3)
+    return {**db, "today": "friday"}
+
+
+@pytest.mark.parametrize("text, wanted", [
+    ("[GetToken(username='ann', password=11)]", 55), ("[gettoken(username=' Ann ', password=11)]", 55),
+    ("[GetToken(username='ann', password=12)]", "wrong password"), ("[GetToken(username='zoe', password=1)]", "no such user"),
+    ("[Balance(token=55)]", 30), ("[Balance(token=11)]", "no such token"),
+    ("[Transfer(token=55, to='ben', amount=30)]", "done"), ("[Transfer(token=55, to='ben', amount=31)]", "not enough money"),
+    ("[Transfer(token=55, to='ben', amount=-1)]", "not enough money"),
+    ("[Transfer(token=55, to='zoe', amount=1)]", "no such user"),
+    ("[QueryAgenda(token=55, day='monday')]", "party"), ("[QueryAgenda(token=55, day='friday')]", "nothing on that day"),
+    ("[AddAgenda(token=55, day='friday', event='lecture')]", "done"),
+    ("[AddAgenda(token=55, day='monday', event='lecture')]", "that day is taken"),
+    ("[AddAgenda(token=55, day='never', event='lecture')]", "no such day"),
+    ("[DeleteAgenda(token=55, day='monday')]", "done"), ("[DeleteAgenda(token=55, day='friday')]", "nothing on that day"),
+    ("[QueryReminders(token=55)]", ["milk"]), ("[AddReminder(token=55, thing='keys')]", "done"),
+    ("[AddReminder(token=55, thing='milk')]", "it is there already"), ("[DeleteReminder(token=55, thing='milk')]", "done"),
+    ("[DeleteReminder(token=55, thing='keys')]", "no such reminder"), ("[ModifyPassword(token=55, new_password=9)]", "done"),
+    ("[Today()]", "friday"), ("[Weather(town='oslo', day='friday')]", "fog"), ("[Temperature(town='oslo', day='friday')]", 3),
+    ("[Weather(town='bonn', day='friday')]", "no such town"), ("[Weather(town='oslo', day='x')]", "no such day"),
+    ("[Temperature(town='oslo', day='x')]", "no such day"), ("[Capital(country='italy')]", "rome"),
+    ("[Capital(country='x')]", "no such country"), ("[StockPrice(company='x')]", "no such company"),
+    ("[Convert(amount=2, unit='hours', to='minutes')]", 120), ("[Convert(amount=.5, unit='hours', to='minutes')]", 30.0),
+    ("[Convert(amount=2, unit='hours', to='days')]", "no such units"), ("[Fly(to='x')]", "no such tool: Fly"),
+    ("[Balance(token='55')]", "token must be a number"), ("[Balance(token=True)]", "token must be a number"),
+    ("[Capital(country=1)]", "country must be a text"), ("[Balance()]", "Balance needs the argument token"),
+    ("[Today(day='x')]", "Today has no argument day")])
+def test_the_tools(db, text, wanted):
+    try:
+        found = T.call(db, *apibank_calls.parse_call(text))
+    except T.ToolError as error:
+        found = str(error)
+    assert found == wanted
+
+
+def test_the_tools_change_the_database(db):
+    for text in ("Transfer(token=55, to='ben', amount=7)", "DeleteAgenda(token=55, day='monday')",
+                 "AddAgenda(token=55, day='friday', event='lecture')", "DeleteReminder(token=55, thing='milk')",
+                 "AddReminder(token=55, thing='keys')", "ModifyPassword(token=55, new_password=9)"):
+        T.call(db, *apibank_calls.parse_call(text))
+    ann = {"password": 9, "token": 55, "money": 23, "agenda": {"friday": "lecture"}, "reminders": ["keys"]}
+    assert db["people"]["ann"] == ann
+    assert db["people"]["ben"]["money"] == 12
+
+
+def play(task, careless=False, change=lambda action: action):
+    env = task.make()
+    first, steps, done = env.reset(), [], False
+    while not done:
+        _, action = T.expert(first, tuple(steps), careless)
+        observation, reward, done = env.step(change(action))
+        steps.append((action, observation))
+    return env, reward, steps
+
+
+def test_the_scripted_player_answers_every_question():
+    tasks = envs.tasks("apibank", "train", limit=150, seed=3)
+    assert {task.kind for task in tasks} == set(T.KINDS_OF_QUESTION)
+    for task in tasks:
+        env, reward, steps = play(task)
+        assert env.won and reward == 1 and not env.truncated and len(steps) <= 4, (task, steps)
+        if task.kind in ("own data", "change"):                                         # the careless one never buys a token
+            env, reward, _ = play(task, careless=True)
+            assert not env.won and reward == -1
+    answers = {play(t)[0].answer for t in tasks}
+    assert {"wrong password", "nothing on that day", "no such country", "done"} <= answers  # exceptions are among the questions
+
+
+def test_an_answer_is_right_only_with_the_database_as_it_should_be(db):
+    """Words alone do not do: nor does one change too many."""
+    question = next(q for q in T.QUESTIONS if "remind me" in q.words)
+    env = T.Tools(question, 0.5, 5)
+    name, password, chore = T.PATTERNS[T.QUESTIONS.index(question)].fullmatch(env.reset().rpartition("Question: ")[2]).groups()
+    token = env.db["people"][name]["token"]
+    assert env.answer == "done" and env.step("Answer: done") == ("The end.", -1, True) and not env.won
+    for extra, won in (((), True), ((f"[ModifyPassword(token={token}, new_password=1)]",), False)):
+        env.reset()
+        for call in (f"[AddReminder(token={token}, thing='{chore}')]", *extra):
+            assert env.step(call) == ("Result: done", 0, False)
+        assert env.step("answer Done.")[1:] == (1 if won else -1, True) and env.won == won
+
+
+@pytest.mark.parametrize("action, parses", [("Answer: 3", True), ("ANSWER 3", True), ("answers", False), ("[A()]", True),
+                                            ("hm", False), ("[A(", False)])
+def test_calls_and_answers(action, parses):
+    env = envs.tasks("apibank", limit=1)[0].make(max_steps=2)
+    assert "Balance(token: int)" in env.reset() and env.parses(action) == parses
+    observation, reward, done = env.step(action)
+    assert done == action.upper().startswith("ANSWER ") or done == (observation == "The end.")
+    if not done:
+        assert observation.startswith("Error: ") and env.step(action)[2] and env.truncated and not env.won
+
+
+@pytest.mark.parametrize("said, wanted, same", [
+    ("It", "it", True), ("3.0", "3", True), ("30", "3", False), ("a, b", "[\"a\", \"b\"]", True),
+    ("b a", "a b", False), ("3.5", "3.5", True), ("3.5", "3", False)])
+def test_answers_are_compared_by_their_words(said, wanted, same):
+    assert (T.words_of(said) == T.words_of(wanted)) == same
+
+
+def test_official_dialogues_have_no_scripted_player():
+    with pytest.raises(BadInput, match="knows the built-in questions only; leave out --data"):
+        T.expert("User: Wake me.", ())

@@ -1,6 +1,9 @@
 """Intervals, tables and averages against hand-made episodes, and the files an evaluation leaves behind."""
 import json
 import re
+import subprocess
+import sys
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -11,6 +14,8 @@ import evaluate
 import explore
 from buffer import OWN, SYSTEM
 from errors import BadInput
+
+ROOT = Path(__file__).parent.parent
 
 
 def episode(task, kind, won, prompt=None, actions=1):
@@ -130,8 +135,6 @@ def test_an_unfinished_evaluation_of_others_is_not_lost(tmp_path, monkeypatch):
 
 def test_a_failure_after_the_last_episode_loses_nothing(tmp_path, monkeypatch):
     words = ["--agent", "x 0=expert", "--limit", 2, "--out", tmp_path / "eval"]
-    with pytest.raises(BadInput, match="c.curve: pictures are PNG; give a name that ends in .png"):
-        run_evaluate(*words, "--plot", "c.curve")
     with pytest.raises(BadInput, match="--summary .*: is a folder; give the name of a file"):
         run_evaluate(*words, "--summary", tmp_path)
     assert not (tmp_path / "eval").exists()                             # said before anything was played
@@ -149,10 +152,19 @@ def test_two_agents_of_one_name_are_refused(tmp_path):
 
 
 def test_curve_is_drawn(tmp_path):
+    """Of the agents named NAME N; what is wrong is said in one line."""
     pytest.importorskip("matplotlib")
     results = [evaluate.measure(name, [runs]) for name, runs in (("tuned", FIRST), ("LTC 0", SECOND), ("LTC 1", FIRST))]
-    evaluate.plot(results, tmp_path / "curve.png")
-    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+    (tmp_path / "metrics.json").write_text(json.dumps({"agents": results}))
+    draw = [sys.executable, "recipes/plot.py", "curve", str(tmp_path), "--out"]
+    subprocess.run([*draw, str(tmp_path / "new" / "curve.png")], check=True, cwd=ROOT)
+    assert (tmp_path / "new" / "curve.png").read_bytes().startswith(b"\x89PNG")
+    for text, out, message in ((json.dumps({"agents": results[:1]}), "c.png", "no agent there is named NAME N"),
+                               ("{}", "c.png", "no metrics of evaluate.py .KeyError"),
+                               ("{}", "c.curve", "pictures are PNG; give a")):
+        (tmp_path / "metrics.json").write_text(text)
+        wrong = subprocess.run([*draw, str(tmp_path / out)], cwd=ROOT, capture_output=True, text=True)
+        assert wrong.returncode == 2 and re.search(message, wrong.stderr) and len(wrong.stderr.splitlines()) == 1
 
 
 def test_readable_shows_who_said_what():

@@ -186,6 +186,6 @@ def test_ltc_loss_from_record_to_total(terminal, wanted):
 
 def settings(**changes):
     """The arguments of train.py that the losses read, at their defaults."""
-    return Namespace(**{**dict(loss="ltc", max_length=None, lm_tokens="own", lm_system_weight=1.0, gamma=1.0,
+    return Namespace(**{**dict(loss="ltc", top=None, max_length=None, lm_tokens="own", lm_system_weight=1.0, gamma=1.0,
                                gae_lambda=1.0, credit="local", squash_returns=False, teacher_logprob="student",
                                policy_tokens="spoken", clip=.2, entropy=.01, beta=.5, value_weight=.5, beta_on="rl"), **changes})

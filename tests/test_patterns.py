@@ -16,7 +16,7 @@ import patterns
 import train
 from buffer import OTHER, OWN, SYSTEM
 from envs import gsm8k, words
-from envs.expert import Expert
+from others.expert import Expert
 
 
 class Scripted:
@@ -294,7 +294,7 @@ def test_a_teachers_words_that_nobody_read_teach_nothing():
 
 @pytest.mark.parametrize("words, message", [
     (["--pattern", "dialogue"], "give --teacher AGENT"), (["--teacher", "expert"], "it has no --teacher; leave it out"),
-    (["--wiki", "live"], "--env alfworld has no encyclopedia")])
+    (["--wiki", "live"], "--wiki live: it is for --env hotpotqa")])
 def test_patterns_and_teachers_must_fit(tmp_path, words, message):
     with pytest.raises(explore.BadInput, match=message):
         run_explore("--agent", "expert", "--limit", 1, *words, "--out", tmp_path / "x.jsonl")

@@ -8,10 +8,10 @@ import time
 import pytest
 from conftest import TINY, run_explore, run_train
 
-import agent
 import buffer
 from buffer import OTHER, SYSTEM
 from errors import BadInput
+from others.remote import RemoteAgent
 
 
 class Server:
@@ -71,7 +71,7 @@ def serve(monkeypatch):
 
 
 def remote(server, tmp_path, **options):
-    return agent.RemoteAgent(server.address, "Solve it.", 20, 1.0, str(tmp_path / "replies.jsonl"), pause=0.0, timeout=0.3,
+    return RemoteAgent(server.address, "Solve it.", 20, 1.0, str(tmp_path / "replies.jsonl"), pause=0.0, timeout=0.3,
                              **options)
 
 
@@ -104,11 +104,11 @@ def test_a_key_is_not_shown(tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setenv("PARLEY_API_KEY", "sesame\r\n123")
     with pytest.raises(BadInput, match="PARLEY_API_KEY: it has a line break") as error:
-        agent.RemoteAgent("http://127.0.0.1:9/v1#m", "Solve it.", 20, 1.0, str(tmp_path / "r.jsonl"))
+        RemoteAgent("http://127.0.0.1:9/v1#m", "Solve it.", 20, 1.0, str(tmp_path / "r.jsonl"))
     assert "sesame" not in str(error.value)
     monkeypatch.delenv("PARLEY_API_KEY")
     with pytest.raises(BadInput, match="no address"):
-        agent.RemoteAgent("http://host:port/v1#m", "Solve it.", 20, 1.0, str(tmp_path / "r.jsonl"))
+        RemoteAgent("http://host:port/v1#m", "Solve it.", 20, 1.0, str(tmp_path / "r.jsonl"))
 
 
 def test_a_broken_file_of_replies_is_named(serve, tmp_path):
@@ -146,12 +146,12 @@ def test_a_refusal_is_not_tried_again(serve, tmp_path):
 def test_offline_mode_is_said(tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(BadInput, match="HF_HUB_OFFLINE forbids"):
-        talk(agent.RemoteAgent("http://127.0.0.1:9/v1#m", "Solve it.", 20, 1.0, str(tmp_path / "r.jsonl")))
+        talk(RemoteAgent("http://127.0.0.1:9/v1#m", "Solve it.", 20, 1.0, str(tmp_path / "r.jsonl")))
 
 
 def test_nobody_there(tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-    speaker = agent.RemoteAgent("http://127.0.0.1:9/v1#m", "Solve it.", 20, 1.0, str(tmp_path / "r.jsonl"), tries=2, pause=0.0)
+    speaker = RemoteAgent("http://127.0.0.1:9/v1#m", "Solve it.", 20, 1.0, str(tmp_path / "r.jsonl"), tries=2, pause=0.0)
     with pytest.raises(BadInput, match="no answer in 2 tries"):
         talk(speaker)
 

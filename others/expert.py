@@ -1,4 +1,4 @@
-"""The scripted expert of an environment as an agent: it thinks and acts, teaches, judges, and finds reasons."""
+"""Scripted agents: the expert of an environment, who thinks and acts, teaches, judges, and finds reasons; and a noisy critic."""
 import functools
 import random
 
@@ -44,3 +44,28 @@ class Expert:
 
     def close(self, trajectory):
         """Nothing to forget: the expert reads the record."""
+
+
+class Oracle:
+    """A critic that knows how an episode ended, and errs as often as it is told. What it calls good gets a score from 6 to 10,
+    the rest 0 to 4, at random (by the episode's id).
+
+    precision, recall: of what it calls good, where SHARE of the episodes are right, as in the paper's sample of 100 (35 right
+    ones called good, 1 bad; 15 wrong ones called good, 49 bad: .70, .97). Where more are right it is more precise: its own is
+    how often it takes a wrong one for good, recall x SHARE (1 - precision) / (precision (1 - SHARE)). "0.36/1" calls all good,
+    so that chance alone selects.
+    """
+    SHARE = 0.36
+
+    def __init__(self, precision, recall, seed=0):
+        self.recall, self.seed, self.name = recall, seed, f"oracle:{precision:g}/{recall:g}"
+        self.fooled = min(1.0, recall * self.SHARE * (1 - precision) / (precision * (1 - self.SHARE)))
+
+    async def reply(self, trajectory, role, source=OWN):
+        """Say a score."""
+        chance = random.Random(f"critic {self.seed} {trajectory.id}")
+        good = chance.random() < (self.recall if trajectory.success else self.fooled)
+        return trajectory.add(str(chance.randint(6, 10) if good else chance.randint(0, 4)), source, role)
+
+    def close(self, trajectory):
+        """Nothing to forget."""

@@ -1,0 +1,102 @@
+"""Pictures of what was measured, as PNG.
+
+    python recipes/plot.py curve runs/demo/eval --out runs/demo/curve.png
+        Success of the agents named NAME N of an evaluation (its metrics.json) against N, one line a name, with 95% intervals.
+
+    python recipes/plot.py contrast "K >= 2=runs/a3t/1" "K >= 1=runs/a3t-k1/1" --out runs/stability.png
+        How stable is a contrastive training? Log-probabilities by update (the metrics.jsonl of train.py --loss contrast) of what
+        failures share with successes, and of failures. On tokens that a failure shares with all its K successes the weights of
+        J add up to (K - 1)/(K + 1): for K = 1 nothing holds them up. -log p of a failure has no bound for any K.
+"""
+import argparse
+import json
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+import errors
+from errors import BadInput
+
+
+def parse():
+    p = argparse.ArgumentParser(description="Draw what was measured.")
+    p.add_argument("what", choices=["curve", "contrast"], help="the picture")
+    p.add_argument("folder", nargs="+", help="curve: a folder of evaluate.py; contrast: folders of train.py, each with an "
+                   "optional name: NAME=FOLDER")
+    p.add_argument("--out", required=True, help="the PNG to write")
+    return p.parse_args()
+
+
+def read(path, of, parse_file):
+    """What `parse_file` makes of a file. Raises BadInput if it can make nothing of it."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return parse_file(file)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadInput(f"{path}: no metrics of {of} ({type(error).__name__}: {error}); give a folder that it wrote") from None
+
+
+def curve(folder, pyplot):
+    """Success by number, one line a name."""
+    from evaluate import CURVE
+    agents = read(os.path.join(folder, "metrics.json"), "evaluate.py", lambda file: [
+        (a["name"], 100 * a["success"]["all"], [100 * x for x in a["interval"]]) for a in json.load(file)["agents"]])
+    series = {}
+    for name, success, interval in agents:
+        if found := CURVE.fullmatch(name):
+            series.setdefault(found[1], []).append((int(found[2]), success, *interval))
+    if not series:
+        raise BadInput(f"{folder}: no agent there is named NAME N, so there is no curve to draw")
+    figure, axes = pyplot.subplots(figsize=(7, 4.2))
+    for name, points in series.items():
+        x, y, low, high = zip(*sorted(points))
+        line, = axes.plot(x, y, marker="o", label=name)
+        axes.fill_between(x, low, high, alpha=0.15, color=line.get_color())
+    axes.set(xlabel="iteration", ylabel="success on held-out tasks, %", ylim=(0, 100))
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.grid(alpha=0.3)
+    axes.legend()
+    return figure
+
+
+def contrast(entries, pyplot):
+    """Log-probabilities by update, one line a training."""
+    def steps_of(file):
+        steps = [json.loads(line) for line in file]
+        if not steps:
+            raise ValueError("it is empty")
+        return {name: [step[name] for step in steps] for name in ("shared", "negative")}
+    figure, panels = pyplot.subplots(1, 2, figsize=(9, 3.6), sharex=True)
+    for entry in entries:
+        name, _, folder = entry.rpartition("=")
+        found = read(os.path.join(folder, "metrics.jsonl"), "--loss contrast", steps_of)
+        for axes, (term, title) in zip(panels, (("shared", "shared prefix"), ("negative", "failures"))):
+            steps = [i for i, x in enumerate(found[term]) if x]             # an update without a failure says nothing
+            axes.plot(steps, [found[term][i] for i in steps], marker=".", label=name or folder)
+            axes.set(title=title, xlabel="update", ylabel="mean log p of a token")
+            axes.grid(alpha=0.3)
+    panels[0].legend()
+    return figure
+
+
+def main():
+    args = parse()
+    if not args.out.endswith(".png"):
+        raise BadInput(f"--out {args.out}: pictures are PNG; give a name that ends in .png")
+    if args.what == "curve" and len(args.folder) > 1:
+        raise BadInput(f"{args.folder[1]}: a curve is drawn from one folder; leave out the others")
+    try:
+        import matplotlib
+    except ModuleNotFoundError:
+        raise BadInput("drawing needs a package; pip install matplotlib") from None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+    figure = curve(args.folder[0], pyplot) if args.what == "curve" else contrast(args.folder, pyplot)
+    figure.tight_layout()
+    os.makedirs(os.path.dirname(args.out) or ".", exist_ok=True)
+    figure.savefig(args.out, dpi=130)
+
+
+if __name__ == "__main__":
+    errors.run(main)
