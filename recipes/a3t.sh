@@ -21,9 +21,9 @@ cd "$(dirname "$0")/.."
 SEED=${SEED:-0} ENV=${ENV:-alfworld} OUT=${OUT:-runs/a3t} ROUNDS=${ROUNDS:-3} ANNOTATOR=${ANNOTATOR:-expert} FLAGS=${FLAGS:-} explore=
 
 case $ENV in
-    alfworld) world="--env alfworld --max-steps 20 --max-length 512" demos="expert:0.9" demonstrations=8000 batch=8
+    alfworld) world="--env alfworld --max-steps 20 --max-length 512" demos="expert:0.9" demonstrations=8000 batch=8 observed=0.5
               tasks=160 compose="--per-task 4 --p-sample 0.1" test="--split valid_unseen --limit 201" ;;
-    webshop)  world="--env webshop --max-steps 10 --max-length 600" demos="expert:0.97" demonstrations=5000 batch=4
+    webshop)  world="--env webshop --max-steps 10 --max-length 600" demos="expert:0.97" demonstrations=5000 batch=4 observed=0.1
               tasks=160 compose="--per-task 6 --p-sample 0.2" test="--limit 200" explore="--temperature 0.5" ;;
     *) echo "error: ENV=$ENV: choose alfworld or webshop" >&2; exit 2 ;;
 esac
@@ -37,7 +37,7 @@ if [ -n "${MODEL:-}" ]; then
 else
     scratch=tiny base=$OUT/0 data=() first=$SEED
     start="--width 96 --layers 2 --heads 6 --lr 3e-3 --epochs 4 --batch-size $batch --schedule cosine
-           --lm-tokens all-positive --lm-system-weight 0.5"
+           --lm-tokens all-positive --lm-system-weight $observed"
     learning="$lora --lora-dropout 0 --lr 4e-3 --epochs 6 --average 3 --batch-size 16 --neg-floor -0.5"
 fi
 run() { [ -e "$1" ] || "${@:2}" --out "$1"; }        # run OUTPUT COMMAND...: unless the output is there
