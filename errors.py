@@ -16,6 +16,13 @@ def count(text):
     return int(text)
 
 
+def share(text):
+    """A number above 0, up to 1, as the `type` of an argument."""
+    if not 0 < float(text) <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a share above 0, up to 1")
+    return float(text)
+
+
 def same_command(note, args, results):
     """Write the arguments of a run that may be stopped into the file `note`; if one of the files `results` holds something
     already, compare with those that are there first. Raises BadInput if any differs that changes the result."""

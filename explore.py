@@ -96,9 +96,9 @@ def make_agent(name, args, cache, student=True):
         return others.remote.RemoteAgent(name, envs.module(args.env).INSTRUCTION, args.max_tokens, args.temperature, cache)
     if name.startswith("oracle:"):
         try:
-            precision, recall = map(float, name.removeprefix("oracle:").split("/"))
+            precision, recall = map(errors.share, name.removeprefix("oracle:").split("/"))
             return Oracle(precision, recall, args.seed)
-        except (ValueError, ZeroDivisionError):
+        except (ValueError, argparse.ArgumentTypeError):
             raise BadInput(f"{name}: write oracle:PRECISION/RECALL, two shares above 0, e.g. oracle:0.7/0.97") from None
     kind, _, careless = name.partition(":")
     if kind == "expert":

@@ -169,6 +169,6 @@ async def criticise(critic, trajectory):
 
 def score_of(reply):
     """The number of the last "Score:" in a reply, the prompt's own included, if it is one from 0 to 10; else -1."""
-    said = re.findall(r"score[\s*_]*:[\s*_]*(\S*)", f"Score: {reply}", re.IGNORECASE)[-1]
+    said = re.findall(r"score[\s*_]*:[\s*_]*(?=(\S*))", f"Score: {reply}", re.IGNORECASE)[-1]
     number = re.fullmatch(r"(\d+(?:\.\d+)?)(?:/10)?[.,;!*_]*", said)
     return float(number[1]) if number and float(number[1]) <= 10 else -1.0

@@ -74,7 +74,7 @@ def parse():
     p.add_argument("--teacher-logprob", choices=["student", "one"], default="student",
                    help="log pi_old of another agent's tokens: the student's own, or 1.0 as LTC's program (L7)")
     p.add_argument("--normalise-advantages", action="store_true", help="to mean 0 and deviation 1 over all spoken tokens")
-    p.add_argument("--top", type=float, metavar="SHARE", help="lm: only the best-scored share, whatever its reward (0.1)")
+    p.add_argument("--top", type=errors.share, metavar="SHARE", help="lm: only the best-scored share, whatever its reward (0.1)")
     p.add_argument("--used", metavar="FILE", help="--top: ledger of what was trained on before, and is not to be again")
     p.add_argument("--mix", metavar="FILE", help="lm: as many general conversations, a JSONL file of messages")
     p.add_argument("--success-at", type=float, help="least reward of a success: lm (default: any above 0), contrast (A3T: 1)")

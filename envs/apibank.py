@@ -174,20 +174,24 @@ class Dialogue:
 
 
 def tasks(split, data=None, limit=None, seed=0, apibank=None):
-    """Built-in questions, made by `seed`; or the official dialogues below DATA that have a call, shuffled by `seed`, which are
-    all for the test. apibank: a checkout, whose tools are to run."""
+    """Built-in questions, made by `seed`; or the official dialogues below DATA that have a call, shuffled by `seed`. 95 in 315
+    of those are "test" and the rest "train", as in the weak-supervision paper, whose split is not published: ours is drawn once.
+    "all": both. apibank: a checkout, whose tools are to run."""
     if data is None:
         if apibank:
             raise BadInput(f"--apibank {apibank}: the built-in questions have tools of their own; give --data DIR, too")
         if split not in COUNTS:
             raise BadInput(f"--split {split}: API-Bank has {', '.join(COUNTS)}")
         return [built_in_task(split, seed, index) for index in range(COUNTS[split] if limit is None else limit)]
-    if split != TEST:
-        raise BadInput(f"--split {split}: the official dialogues are all in test")
+    if split not in (*COUNTS, "all"):
+        raise BadInput(f"--split {split}: the official dialogues have {', '.join(COUNTS)}, all")
     tools = official(apibank) if apibank else None
     files = [file for folder in LEVELS.values() for file in sorted((Path(data) / folder).glob("*.jsonl"))]
     if not files:
         raise BadInput(f"--data {data}: there is no {' or '.join(LEVELS.values())} with dialogues in it")
+    random.Random("api-bank").shuffle(files)
+    tests = -(-len(files) * 95 // 315)
+    files = {"test": files[:tests], "train": files[tests:], "all": files}[split]
     random.Random(f"{split} {seed}").shuffle(files)
     found = []
     for file in files:

@@ -127,11 +127,24 @@ def test_broken_dialogues(tmp_path, line):
         envs.tasks("apibank", data=tmp_path)
 
 
+def test_dialogues_are_split_once(tmp_path):
+    """95 of 315 are for the test, the same ones whatever the seed, which only orders them."""
+    folder(tmp_path)
+    for i in range(9):
+        (tmp_path / "level-1-given-desc" / f"{i}.jsonl").write_text("\n".join(map(json.dumps, TURNS)))
+    names = {split: [[t.id for t in envs.tasks("apibank", split, data=tmp_path, seed=seed)] for seed in range(3)]
+             for split in ("train", "test", "all")}
+    for orders in names.values():
+        assert len({*map(tuple, orders)}) > 1 and len({frozenset(order) for order in orders}) == 1
+    assert [len(names[split][0]) for split in names] == [6, 4, 10]
+    assert set(names["train"][0] + names["test"][0]) == set(names["all"][0])
+
+
 def test_missing_dialogues(tmp_path):
     (tmp_path / "empty").mkdir()
     for options, message in (({"apibank": "x"}, "have tools of their own"), ({"split": "dev"}, "API-Bank has train, test"),
                              ({"data": tmp_path / "empty"}, "there is no level-1-given-desc or level"),
-                             ({"data": folder(tmp_path), "split": "train"}, "all in test")):
+                             ({"data": folder(tmp_path), "split": "dev"}, "have train, test, all")):
         with pytest.raises(BadInput, match=message):
             envs.tasks("apibank", **options)
 
