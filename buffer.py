@@ -157,18 +157,6 @@ def replay(trajectories, n, how="recent", seed=0):
     return trajectories[-n:] if how == "recent" else random.Random(f"replay {seed}").sample(trajectories, n)
 
 
-def transcript(trajectory):
-    """What was said, for a reader: one line a text, each after its prompt; the last line is the prompt that waits for a reply."""
-    lines, prompt = [], ""
-    for s in trajectory.segments:
-        if s.role == "prompt":
-            prompt = f"{s.text} "
-        elif s.role != "instruction":
-            lines.append(prompt + s.text.strip())
-            prompt = ""
-    return "\n".join([*lines, prompt.strip()])
-
-
 # ------------------------------------------------------------------------------------------- the five sequences (LTC A.2)
 
 def flatten(trajectory, max_length=None):
@@ -377,32 +365,6 @@ def note_use(ledger, out, trajectories):
     with open(f"{ledger}.tmp", "w", encoding="utf-8") as file:
         file.writelines(lines + [json.dumps([identity(t), out]) + "\n" for t in trajectories])
     os.replace(f"{ledger}.tmp", ledger)
-
-
-def chat(path):
-    """General conversations of a JSONL file of {"messages": [{"role": "user", "content": ...}, ...]}, as trajectories whose
-    assistant is the agent. Raises BadInput for a line that is none."""
-    found = []
-    for number, line in enumerate(open_text(path).splitlines(), start=1):
-        t = Trajectory(id=f"chat/{number}", task=f"chat/{number}", pattern="chat", reward=1.0, success=True)
-        try:
-            for message in json.loads(line)["messages"]:
-                role = {"system": "instruction", "user": "task", "assistant": "act"}[message["role"]]
-                t.add(message["content"] + "", OWN if role == "act" else SYSTEM, role)
-            t.segments[-1].reward = 1.0
-            found.append(t)
-        except (ValueError, KeyError, TypeError, IndexError) as error:
-            raise BadInput(f'{path}:{number}: no conversation ({type(error).__name__}: {error}); a line is {{"messages": [...]}} '
-                           "with roles system, user and assistant") from None
-    if not found:
-        raise BadInput(f"{path}: there is no conversation in it")
-    return found
-
-
-def mixed(chats, n, seed=0):
-    """n of the conversations, at random, all of them before any comes again."""
-    order = random.Random(f"mix {seed}").sample(chats, len(chats))
-    return [order[i % len(order)] for i in range(n)]
 
 
 # --------------------------------------------------------------------------------------------------------------- batches

@@ -25,6 +25,7 @@ import buffer
 import errors
 import explore
 from errors import BadInput
+from others.remote import transcript
 
 CURVE = re.compile(r"(.+) (\d+)")          # NAME N: point N of the curve NAME
 
@@ -127,7 +128,7 @@ def rows(results):
 def readable(trajectory):
     """A trajectory as text, one line a turn."""
     end = "won" if trajectory.success else "not won"
-    return f"--- {trajectory.task}: {end}, reward {trajectory.reward:+g}\n{buffer.transcript(trajectory)}"
+    return f"--- {trajectory.task}: {end}, reward {trajectory.reward:+g}\n{transcript(trajectory)}"
 
 
 def run_file(name, run, args):

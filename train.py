@@ -106,6 +106,7 @@ import torch  # noqa: E402
 import agent  # noqa: E402
 import buffer  # noqa: E402
 import envs.words  # noqa: E402
+import others.chat  # noqa: E402
 
 # ------------------------------------------------------------------------------------------------------- the loss (LTC A.4)
 # All arguments are tensors over n tokens: [n], logits [n, V]. `weight` is the term's mask, `total` its sum over the whole update.
@@ -188,7 +189,7 @@ def load_samples(args, tokenizer):
     if args.top:
         trajectories = choose(trajectories, args)
     if args.mix:
-        trajectories = trajectories + buffer.mixed(buffer.chat(args.mix), len(trajectories), args.seed)
+        trajectories = trajectories + others.chat.mixed(others.chat.read(args.mix), len(trajectories), args.seed)
     if args.loss == "contrast":
         at = 1.0 if args.success_at is None else args.success_at
         weighted = buffer.contrast(trajectories, at, args.fail_reward, args.k_min)
@@ -442,7 +443,7 @@ def start(args, folder):
         raise BadInput("--lora-rank: --agent tiny starts from random weights, which an adapter would leave as they are")
     if args.agent == "tiny":
         trajectories = [t for path in args.data for t in buffer.read(path)]
-        world, texts = envs.module(trajectories[0].env), trajectories + (buffer.chat(args.mix) if args.mix else [])
+        world, texts = envs.module(trajectories[0].env), trajectories + (others.chat.read(args.mix) if args.mix else [])
         tokenizer = envs.words.tokenizer_for({s.text for t in texts for s in t.segments}, world.PHRASES, world.KINDS, world.MARKS)
         layer = -2 if args.value_layer is None else args.value_layer
         return agent.make_tiny(tokenizer, args.width, args.layers, args.heads, layer, args.seed), tokenizer

@@ -381,8 +381,9 @@ def read_product(item, attributes, rng):
 
 # ---------------------------------------------------------------- the built-in shops
 
-THINGS = {"shirt": True, "dress": True, "jacket": True, "coat": True, "rug": True, "blanket": True, "pillow": False, "bag": False,
-          "lamp": False, "mug": False, "chair": False, "basket": False}          # thing: has it sizes?
+BOTH = ("colored", "sized")
+THINGS = {"lamp": ("colored",), "mug": ("colored",), "basket": ("sized",), "pillow": ("sized",), "shirt": BOTH, "dress": BOTH,
+          "jacket": BOTH, "coat": BOTH, "rug": BOTH, "blanket": BOTH}               # thing: what can be chosen of it
 ASINS = [f"B0{first}{second}" for first in "ABCD" for second in "EFGHIJ"]
 BRANDS = "Alder Birch Cedar Elm Fern Hazel Linden Maple Rowan Thorn".split()
 QUALITIES = """cotton leather wool linen silk bamboo washable handmade organic foldable strong light soft warm thin wide striped
@@ -392,20 +393,21 @@ SOLD_COLOURS, SIZES = "black blue brown green grey pink red white yellow".split(
 
 @lru_cache(100)
 def goal_and_shop(name, thing):
-    """(a goal for a thing, the shop): a product of each thing and one more of the goal's, each with two qualities and three
-    colours, and sizes if things of the kind have any."""
+    """(a goal for a thing, the shop): a product of each thing and one more of the goal's, each with two qualities, and
+    three colours or sizes, or both."""
     rng, products = random.Random(f"webshop {name}"), []
     for asin, kind in zip(rng.sample(ASINS, len(THINGS) + 1), [*THINGS, thing]):
         qualities = tuple(rng.sample(QUALITIES, 2))
         price = float(rng.randrange(8, 90))
-        options = {"color": rng.sample(SOLD_COLOURS, 3), **({"size": SIZES} if THINGS[kind] else {})}
+        choices = {"color": rng.sample(SOLD_COLOURS, 3), "size": SIZES}
+        options = {name: choices[name] for name, word in (("color", "colored"), ("size", "sized")) if word in THINGS[kind]}
         title = " ".join([rng.choice(BRANDS), *qualities, kind]).title()
         bullets = f"It is {qualities[0]} and {qualities[1]}.", f"This {kind} lasts."
         products.append(Product(asin, title, f"A {kind} for every day.", bullets, qualities, options, price,
                                 f"${price}", kind, ("Home", kind.title())))
     wanted = rng.choice([product for product in products if product.query == thing])
     options = [rng.choice(values) for values in wanted.options.values()]
-    text = f"i need a {' '.join(wanted.attributes)} {thing} " + " and ".join(map(" ".join, zip(("colored", "sized"), options)))
+    text = f"i need a {' '.join(wanted.attributes)} {thing} " + " and ".join(map(" ".join, zip(THINGS[thing], options)))
     return make_goal(text, wanted, wanted.attributes, options, rng, words), Shop(products)
 
 
@@ -413,11 +415,11 @@ def built_in_task(split, seed, index):
     """A goal of one or two options, in a shop of its own: a shopper has to read the pages."""
     name = f"{split} {seed} {index}"
     thing = random.Random(f"webshop thing {name}").choice(list(THINGS))
-    kind = "2 options" if THINGS[thing] else "1 option"
+    kind = "2 options" if THINGS[thing] == BOTH else "1 option"
     return Task(f"{split}/{seed}/{index}", kind, split, lambda max_steps=15: Game(*goal_and_shop(name, thing), max_steps))
 
 
-WISH = re.compile(r"i need a (\w+) (\w+) (\w+) colored (\w+)(?: and sized (\w+))?, and price lower than ([\d.]+) dollars")
+WISH = re.compile(r"i need a (\w+) (\w+) (\w+)(?: colored (\w+))?(?:(?: and)? sized (\w+))?, and price lower than ([\d.]+) dollars")
 LISTED = re.compile(r"(B0\w\w) \[SEP\] \w+ (\w+ \w+ \w+) \[SEP\] \$([\d.]+)")
 
 
@@ -425,7 +427,7 @@ def expert(first, steps, careless=False):
     """The next (thought, action) of a shopper who has read the first page and then the (action, observation) pairs `steps`.
 
     It searches, opens what has the right title and price, chooses the options and buys; a product that lacks one it leaves.
-    careless: it forgets the size.
+    careless: of two options it forgets the second, the size.
     """
     wish = WISH.search(first)
     if wish is None:

@@ -5,7 +5,7 @@ import json
 import os
 import urllib.parse
 
-from buffer import OWN, cut_torn_line, transcript
+from buffer import OWN, cut_torn_line
 from errors import BadInput
 
 DUTIES = {      # what a chat model is told about a role; the transcript and the role's prompt follow
@@ -103,3 +103,15 @@ class RemoteAgent:
 
     def close(self, trajectory):
         """Nothing to forget."""
+
+
+def transcript(trajectory):
+    """What was said, for a reader: one line a text, each after its prompt; the last line is the prompt that waits for a reply."""
+    lines, prompt = [], ""
+    for s in trajectory.segments:
+        if s.role == "prompt":
+            prompt = f"{s.text} "
+        elif s.role != "instruction":
+            lines.append(prompt + s.text.strip())
+            prompt = ""
+    return "\n".join([*lines, prompt.strip()])

@@ -23,7 +23,7 @@ SEED=${SEED:-0} ENV=${ENV:-alfworld} OUT=${OUT:-runs/a3t} ROUNDS=${ROUNDS:-3} AN
 case $ENV in
     alfworld) world="--env alfworld --max-steps 20 --max-length 512" demos="expert:0.9" demonstrations=8000 batch=8 observed=0.5
               tasks=160 compose="--per-task 4 --p-sample 0.1" test="--split valid_unseen --limit 201" ;;
-    webshop)  world="--env webshop --max-steps 10 --max-length 600" demos="expert:0.97" demonstrations=5000 batch=4 observed=0.1
+    webshop)  world="--env webshop --max-steps 10 --max-length 600" demos="expert:1" demonstrations=6000 batch=4 observed=0.1
               tasks=160 compose="--per-task 6 --p-sample 0.2" test="--limit 200" explore="--temperature 0.5" ;;
     *) echo "error: ENV=$ENV: choose alfworld or webshop" >&2; exit 2 ;;
 esac

@@ -15,6 +15,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import buffer
 import errors
+import others.chat
 from errors import BadInput
 
 
@@ -63,7 +64,7 @@ def main():
     args = parse()
     if args.what == "chat":
         import agent
-        chats = [t for path in args.file for t in buffer.chat(path)]
+        chats = [t for path in args.file for t in others.chat.read(path)]
         if not args.agent:
             raise BadInput("--agent: name at least one agent whose loss is to be measured")
         for entry in args.agent:

@@ -18,6 +18,7 @@ import train
 from buffer import OTHER, OWN, SYSTEM
 from envs import words
 from errors import BadInput
+from others import chat
 from others.expert import Oracle
 
 # ------------------------------------------------------------------------------------------------------------- the critic
@@ -178,7 +179,7 @@ def test_conversations_become_trajectories(tmp_path):
     (tmp_path / "chat.jsonl").write_text("\n".join([
         talk(("system", "Be brief."), ("user", "Hi."), ("assistant", "Hello.")),
         talk(("user", "A?"), ("assistant", "B."), ("user", "C?"), ("assistant", "D."))]))
-    first, second = buffer.chat(tmp_path / "chat.jsonl")
+    first, second = chat.read(tmp_path / "chat.jsonl")
     assert [(s.text, s.source) for s in first.segments] == [("Be brief.", SYSTEM), ("Hi.", SYSTEM), ("Hello.", OWN)]
     assert [s.source for s in second.segments] == [SYSTEM, OWN, SYSTEM, OWN] and first.id != second.id
     assert first.segments[-1].reward == 1
@@ -186,16 +187,16 @@ def test_conversations_become_trajectories(tmp_path):
                   '{"messages": [{"role": "user", "content": null}]}'):
         (tmp_path / "chat.jsonl").write_text(talk(("user", "Hi.")) + "\n" + wrong)
         with pytest.raises(BadInput, match="chat.jsonl:2: no conversation"):
-            buffer.chat(tmp_path / "chat.jsonl")
+            chat.read(tmp_path / "chat.jsonl")
     (tmp_path / "chat.jsonl").write_text("")
     with pytest.raises(BadInput, match="there is no conversation in it"):
-        buffer.chat(tmp_path / "chat.jsonl")
+        chat.read(tmp_path / "chat.jsonl")
 
 
 def test_the_mix_uses_all_before_any_comes_again():
-    counts = collections.Counter(buffer.mixed(list("abc"), 8, seed=1))
-    assert sorted(counts.values()) == [2, 3, 3] and set(buffer.mixed(list("abc"), 3)) == set("abc")
-    assert buffer.mixed(list("abcdef"), 6, 1) == buffer.mixed(list("abcdef"), 6, 1) != buffer.mixed(list("abcdef"), 6, 2)
+    counts = collections.Counter(chat.mixed(list("abc"), 8, seed=1))
+    assert sorted(counts.values()) == [2, 3, 3] and set(chat.mixed(list("abc"), 3)) == set("abc")
+    assert chat.mixed(list("abcdef"), 6, 1) == chat.mixed(list("abcdef"), 6, 1) != chat.mixed(list("abcdef"), 6, 2)
 
 
 def test_the_cosine_of_weak_supervision():
