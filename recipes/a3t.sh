@@ -21,23 +21,24 @@ cd "$(dirname "$0")/.."
 SEED=${SEED:-0} ENV=${ENV:-alfworld} OUT=${OUT:-runs/a3t} ROUNDS=${ROUNDS:-3} ANNOTATOR=${ANNOTATOR:-expert} FLAGS=${FLAGS:-} explore=
 
 case $ENV in
-    alfworld) world="--env alfworld --max-steps 20 --max-length 512" demos="expert:0.9" demonstrations=8000 batch=8 observed=0.5
+    alfworld) world="--env alfworld --max-steps 20 --max-length 512" demos="expert:0.9" demonstrations=8000 batch=8
+              imitated="--success-at 1 --lm-tokens all-positive --lm-system-weight 0.5"
               tasks=160 compose="--per-task 4 --p-sample 0.1" test="--split valid_unseen --limit 201" ;;
-    webshop)  world="--env webshop --max-steps 10 --max-length 600" demos="expert:1" demonstrations=6000 batch=4 observed=0.1
-              tasks=160 compose="--per-task 6 --p-sample 0.2" test="--limit 200" explore="--temperature 0.5" ;;
+    webshop)  world="--env webshop --max-steps 10 --max-length 600" demos="expert:0.75" demonstrations=2600 batch=4
+              imitated="--lm-tokens all --lm-system-weight 0.1"
+              tasks=160 compose="--per-task 6 --p-sample 0.2" test="--limit 200" explore="--temperature 0.7" ;;
     *) echo "error: ENV=$ENV: choose alfworld or webshop" >&2; exit 2 ;;
 esac
 lora="--lora-rank 16 --lora-alpha 32 --lora-target q_proj v_proj"
 if [ -n "${MODEL:-}" ]; then
     world="--env $ENV --data ${DATA:?give DATA=DIR, the folder of the official files} --max-tokens 128 --max-length 4096"
     demos=$MODEL demonstrations=600 explore= scratch=$MODEL base=$MODEL tasks=600 test="" data=("$OUT/demos.jsonl") first=$((SEED + 1))
-    start="$lora --lr 1e-4 --epochs 10 --average 3 --max-length 4096"
+    start="$lora --success-at 1 --lr 1e-4 --epochs 10 --average 3 --max-length 4096"
     learning="$lora --lr 1e-4 --epochs 6 --average 3 --max-length 4096"
     case $ENV in alfworld) compose="--per-task 40" ;; webshop) compose="--per-task 20 --until-success 3" world+=" --max-steps 15" ;; esac
 else
     scratch=tiny base=$OUT/0 data=() first=$SEED
-    start="--width 96 --layers 2 --heads 6 --lr 3e-3 --epochs 4 --batch-size $batch --schedule cosine
-           --lm-tokens all-positive --lm-system-weight $observed"
+    start="--width 96 --layers 2 --heads 6 --lr 3e-3 --epochs 4 --batch-size $batch --schedule cosine $imitated"
     learning="$lora --lora-dropout 0 --lr 4e-3 --epochs 6 --average 3 --batch-size 16 --neg-floor -0.5"
 fi
 run() { [ -e "$1" ] || "${@:2}" --out "$1"; }        # run OUTPUT COMMAND...: unless the output is there
@@ -45,9 +46,10 @@ started=$SECONDS
 mkdir -p "$OUT"
 
 # Round 0: a model is prompted on the training tasks (the paper: with one example; here with the instruction alone), or, for the tiny
-# agent, a scripted player plays, who is careless in most of its episodes. Its successes are imitated.
+# agent, a scripted player plays, who is careless in most of its episodes. Its successes are imitated; in the shop, where those would
+# teach it all at once, everything is.
 run "$OUT/demos.jsonl" python explore.py --agent "$demos" $world --limit "$demonstrations" --seed "$first"
-run "$OUT/0" python train.py --agent "$scratch" --data "$OUT/demos.jsonl" --loss lm --success-at 1 $start --seed "$SEED"
+run "$OUT/0" python train.py --agent "$scratch" --data "$OUT/demos.jsonl" --loss lm $start --seed "$SEED"
 agents=("round 0=$OUT/0")
 for i in $(seq "$ROUNDS"); do
     before="$OUT/$((i - 1))"

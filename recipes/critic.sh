@@ -27,8 +27,8 @@ if [ -n "${MODEL:-}" ]; then
     learning="--lora-rank 16 --lora-alpha 16 --lr 5e-5 --lr-end 5e-6 --warm-up 0 --schedule cosine --epochs 3 --max-length 4096"
 else
     world="--env apibank --max-steps 6 --max-length 300"
-    explored="--limit 200" base="$OUT/base" test="--limit 300"
-    run "$OUT/demos.jsonl" python explore.py --agent expert:0.75 --limit 4000 $world --seed "$SEED"
+    explored="--limit 150" base="$OUT/base" test="--limit 200"
+    run "$OUT/demos.jsonl" python explore.py --agent expert:0.75 --limit 3500 $world --seed "$SEED"
     run "$base" python train.py --agent tiny --width 96 --layers 2 --heads 6 --data "$OUT/demos.jsonl" ${mix:---mix recipes/chat.jsonl} \
         --loss lm --lm-tokens all --lm-system-weight 0.2 --lr 3e-3 --epochs 4 --batch-size 8 --schedule cosine --seed "$SEED"
     learning="--lr 1e-3 --lr-end 1e-4 --warm-up 0 --schedule cosine --epochs 4 --batch-size 16"
