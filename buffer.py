@@ -344,27 +344,21 @@ def select(trajectories, share, used=frozenset()):
     return list(unused.values())[:max(1, math.floor(share * pool + 1e-9))]
 
 
-def used_by_others(ledger, out):
-    """Identities of what trainings other than that of `out` have used. One line a trajectory: its identity, and whose it was."""
+def ledger(path):
+    """What trainings have used: [identity, the OUT whose training it was] for each line; nothing where there is no file yet."""
     try:
-        with open(ledger, encoding="utf-8") as file:
-            return {name for name, by in map(json.loads, file) if by != out}
-    except FileNotFoundError:
-        return set()
-    except (OSError, ValueError, TypeError) as error:
-        raise BadInput(f"{ledger}: no ledger of used trajectories ({error}); mend it, or delete it to use all again") from None
+        return [[name, out] for name, out in map(json.loads, open_text(path).splitlines())] if os.path.exists(path) else []
+    except (ValueError, TypeError) as error:
+        raise BadInput(f"{path}: no ledger of used trajectories ({error}); mend it, or delete it to use all again") from None
 
 
-def note_use(ledger, out, trajectories):
+def note_use(path, out, trajectories):
     """Write what the training of `out` uses into the ledger, in place of what it used before: a training that is stopped and
     begun again has the same choice."""
-    lines = []
-    if os.path.exists(ledger):
-        with open(ledger, encoding="utf-8") as file:
-            lines = [line for line in file if json.loads(line)[1] != out]
-    with open(f"{ledger}.tmp", "w", encoding="utf-8") as file:
-        file.writelines(lines + [json.dumps([identity(t), out]) + "\n" for t in trajectories])
-    os.replace(f"{ledger}.tmp", ledger)
+    entries = [entry for entry in ledger(path) if entry[1] != out] + [[identity(t), out] for t in trajectories]
+    with open(f"{path}.tmp", "w", encoding="utf-8") as file:
+        file.writelines(json.dumps(entry) + "\n" for entry in entries)
+    os.replace(f"{path}.tmp", path)
 
 
 # --------------------------------------------------------------------------------------------------------------- batches

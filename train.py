@@ -225,8 +225,9 @@ def load_samples(args, tokenizer):
 
 def choose(trajectories, args):
     """The best-scored share of the trajectories; what is chosen is noted in the ledger --used."""
+    used = {name for name, out in buffer.ledger(args.used) if out != args.out} if args.used else ()
     try:
-        chosen = buffer.select(trajectories, args.top, buffer.used_by_others(args.used, args.out) if args.used else ())
+        chosen = buffer.select(trajectories, args.top, used)
     except ValueError as error:
         raise BadInput(f"--top {args.top}: {' '.join(args.data)}: {error}") from None
     if not chosen:

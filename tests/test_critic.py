@@ -155,18 +155,18 @@ def test_selection_needs_scores():
 
 
 def test_a_ledger_belongs_to_its_trainings(tmp_path):
-    """A training that is begun again chooses the same; nobody else's lines are lost; a broken ledger is said."""
+    """A training that is begun again replaces its own lines, and nobody else's; a broken ledger is said."""
     ledger = tmp_path / "used"
-    assert buffer.used_by_others(ledger, "one") == set()
+    assert buffer.ledger(ledger) == []
     buffer.note_use(ledger, "one", pool()[:3])
     buffer.note_use(ledger, "two", pool()[3:5])
-    assert buffer.used_by_others(ledger, "one") == {buffer.identity(t) for t in pool()[3:5]}
     buffer.note_use(ledger, "one", pool()[:2])
-    assert buffer.used_by_others(ledger, "three") == {buffer.identity(t) for t in (*pool()[:2], *pool()[3:5])}
+    identities = [buffer.identity(t) for t in pool()]
+    assert buffer.ledger(ledger) == [[identities[3], "two"], [identities[4], "two"], [identities[0], "one"], [identities[1], "one"]]
     for broken in ("{", "[1]", "7"):
         ledger.write_text(broken)
         with pytest.raises(BadInput, match="used: no ledger of used trajectories"):
-            buffer.used_by_others(ledger, "one")
+            buffer.ledger(ledger)
 
 
 # --------------------------------------------------------------------------------------------------- conversations, schedule
