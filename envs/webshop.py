@@ -419,7 +419,8 @@ def built_in_task(split, seed, index):
     return Task(f"{split}/{seed}/{index}", kind, split, lambda max_steps=15: Game(*goal_and_shop(name, thing), max_steps))
 
 
-WISH = re.compile(r"i need a (\w+) (\w+) (\w+)(?: colored (\w+))?(?:(?: and)? sized (\w+))?, and price lower than ([\d.]+) dollars")
+WISH = re.compile(r"i need a (\w+) (\w+) (\w+)(?: colored (\w+))?(?:(?: and)? sized (\w+))?, "
+                  r"and price lower than ([\d.]+) dollars")
 LISTED = re.compile(r"(B0\w\w) \[SEP\] \w+ (\w+ \w+ \w+) \[SEP\] \$([\d.]+)")
 
 

@@ -161,8 +161,8 @@ def test_a_ledger_belongs_to_its_trainings(tmp_path):
     buffer.note_use(ledger, "one", pool()[:3])
     buffer.note_use(ledger, "two", pool()[3:5])
     buffer.note_use(ledger, "one", pool()[:2])
-    identities = [buffer.identity(t) for t in pool()]
-    assert buffer.ledger(ledger) == [[identities[3], "two"], [identities[4], "two"], [identities[0], "one"], [identities[1], "one"]]
+    names = [buffer.identity(t) for t in pool()]
+    assert buffer.ledger(ledger) == [[names[3], "two"], [names[4], "two"], [names[0], "one"], [names[1], "one"]]
     for broken in ("{", "[1]", "7"):
         ledger.write_text(broken)
         with pytest.raises(BadInput, match="used: no ledger of used trajectories"):

@@ -1,0 +1,276 @@
+"""Two agents write one program: a helper function `aux`, and a main function that is to use it (CoMLRL's code generation).
+
+    import envs.coding as coding
+    problem = coding.problems("test", limit=1)[0]           # a built-in one; data="FILE": HumanEval, MBPP or CoopHumanEval
+    prompts = [coding.format_prompt(problem, agent, problem.prompt) for agent in (0, 1)]
+    judged = coding.judge(problem, [helper, main], sandbox) # judged.reward, .passed, .levels
+
+**The reward**, shared by both, from 0 to 1:
+
+| level | for | |
+|---|---|---|
+| 1 | each text that is Python | 0.1 each |
+| 2 | each that defines its function | 0.1 each |
+| 3 | the share of the tests that pass, if both levels above are complete | 0.4 |
+| 4 | a main function that calls the helper, if any test passes | 0.1 |
+| 5 | and does something else with it than return what it returns for the same arguments | 0.1 |
+
+**External transitions** make the prompts of the next turn of what was said; `transition` has three: `plain` (what was said, and the
+instruction to revise it), `level_feedback` (what the levels above found wrong, with the results of the tests that --sandbox-slice
+names), `expert_edits` (another agent proposes edits).
+
+Official files: HumanEval (JSONL, MIT, github.com/openai/human-eval), sanitized MBPP (JSON, CC BY 4.0, github.com/google-research/
+google-research/tree/master/mbpp), CoopHumanEval (JSON, OpenMLRL on the hub). Tests are split, so that they can pass one by one.
+"""
+import ast
+import json
+import random
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from errors import BadInput
+
+COUNTS = {"train": 256, "test": 100}              # built-in problems, if no limit is given
+AGENTS = 2
+HELPER = "aux"
+WORTH = {"python": 0.1, "defines": 0.1, "tests": 0.4, "calls": 0.1, "more": 0.1}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """`tests`: statements, each with an assertion, that see what the program has defined. `preamble`: imports and functions that the
+    prompt gives. `solution`: a reference program, where there is one."""
+    id: str
+    prompt: str
+    entry_point: str
+    tests: tuple
+    preamble: str = ""
+    solution: str = ""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A joint answer's reward, the share of tests passed, and what was found, level by level, as (worth, told to the agents)."""
+    reward: float
+    passed: float
+    levels: tuple
+
+
+# ---------------------------------------------------------------- the reward
+
+def code_of(text):
+    """The code in a reply: the first fenced block, or all of it."""
+    fenced = re.search(r"```(?:python|py)?[ \t]*\n(.*?)(?:```|\Z)", text, re.DOTALL)
+    return (fenced[1] if fenced else text).strip()
+
+
+def parse(code):
+    """The syntax tree; None for what is no Python."""
+    try:
+        return ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def definition(tree, name):
+    """The last definition of a function at top level; None without one."""
+    return next((node for node in reversed(tree.body) if isinstance(node, ast.FunctionDef) and node.name == name), None)
+
+
+def calls_helper(main):
+    """Does the function call the helper?"""
+    return any(isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == HELPER for node in ast.walk(main))
+
+
+def is_wrapper(main):
+    """Does it return what the helper returns for its own arguments, and nothing more?"""
+    body = [node for node in main.body if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))]
+    names = [argument.arg for argument in main.args.args]
+    return (len(body) == 1 and isinstance(body[0], ast.Return) and isinstance(body[0].value, ast.Call)
+            and isinstance(body[0].value.func, ast.Name) and body[0].value.func.id == HELPER
+            and [a.id for a in body[0].value.args if isinstance(a, ast.Name)] == names and not body[0].value.keywords)
+
+
+def judge(problem, texts, sandbox, tests=None):
+    """The Judgement of a joint answer (the helper's text, the main function's). tests: which to run; default all."""
+    levels, codes = [], [code_of(text) for text in texts]
+    trees, names = [parse(code) for code in codes], (HELPER, problem.entry_point)
+    for name, tree in zip(names, trees):
+        levels.append((WORTH["python"] * (tree is not None), f"{name} is{' not' * (tree is None)} Python."))
+    found = [tree and definition(tree, name) for name, tree in zip(names, trees)]
+    for name, function in zip(names, found):
+        levels.append((WORTH["defines"] * (function is not None), f"{name} is{' not' * (function is None)} defined."))
+    passed = 0.0
+    if all(found):
+        chosen = problem.tests if tests is None else tests
+        outcome = sandbox.run("\n\n".join([problem.preamble, *codes]), chosen)
+        passed = sum(outcome.passed) / len(chosen)
+        failed = next((f" {test}: {error}" for test, error in zip(chosen, outcome.errors) if error), "")
+        levels.append((WORTH["tests"] * passed, f"{sum(outcome.passed)} of {len(chosen)} tests pass.{failed}"))
+        used = calls_helper(found[1])
+        levels.append((WORTH["calls"] * (used and passed > 0), f"{names[1]} uses{' not' * (not used)} {HELPER}."))
+        more = used and not is_wrapper(found[1])
+        levels.append((WORTH["more"] * (more and passed > 0), f"{names[1]} does {'more' if more else 'nothing more'} than {HELPER}."))
+    return Judgement(sum(worth for worth, _ in levels), passed, tuple(levels))
+
+
+# ---------------------------------------------------------------- prompts and transitions
+
+ROLES = (f"Write only the helper function {HELPER}, which is to make the main function easier. Another agent writes {{entry_point}}.",
+         f"Write only the main function {{entry_point}}. Another agent writes a helper function {HELPER}; call it.")
+
+
+def format_prompt(problem, agent, prompt):
+    """An agent's formatter: the prompt and the agent's part."""
+    return f"{prompt.strip()}\n{ROLES[agent].format(entry_point=problem.entry_point)}"
+
+
+def sliced(tests, which):
+    """The tests that a sandbox slice names: 1 (the first), n; 0, None or "all": all; -n: the last n. Never none."""
+    n = 0 if which in (None, "all") else int(which)
+    return tests if n == 0 else tests[:n] if n > 0 else tests[n:]
+
+
+def transition(mode, problem, sandbox=None, which=1, propose=None):
+    """An external transition of the signature that CoMLRL has:
+
+        f(prompt, agent_completions, num_agents, prompt_history_per_agent=None, response_history_per_agent=None) -> prompts
+
+    propose: for expert_edits, a function of the request to an expert that returns its reply, which is to be a JSON object with
+    an edit for each function; broken JSON three times is no edits, counted in `f.broken`.
+    """
+    names = (HELPER, problem.entry_point)
+
+    def external(prompt, agent_completions, num_agents, prompt_history_per_agent=None, response_history_per_agent=None):
+        said = "\n".join(f"{name} so far: {code_of(text)}" for name, text in zip(names, agent_completions))
+        if mode == "level_feedback":
+            judged = judge(problem, agent_completions, sandbox, sliced(problem.tests, which))
+            news = ["Found: " + " ".join(told for _, told in judged.levels)] * num_agents
+        elif mode == "expert_edits":
+            edits = proposals(f"{prompt}\n{said}")
+            news = ["Proposed: " + edits.get(name, "nothing.") for name in names]
+        else:
+            news = ["Look at it again."] * num_agents
+        return [f"{problem.prompt.strip()}\n{said}\n{new}\nRevise your function." for new in news]
+
+    def proposals(request):
+        ask = f'{request}\nPropose edits as JSON, {{"{names[0]}": "...", "{names[1]}": "..."}}, and nothing else.'
+        for _ in range(3):
+            found = re.search(r"\{.*\}", propose(ask), re.DOTALL)
+            try:
+                edits = json.loads(found[0]) if found else None
+            except ValueError:
+                edits = None
+            if isinstance(edits, dict) and all(isinstance(edit, str) for edit in edits.values()):
+                return edits
+        external.broken += 1
+        return {}
+    external.broken = 0
+    if mode not in ("plain", "level_feedback", "expert_edits"):
+        raise BadInput(f"--external {mode}: choose plain, level_feedback or expert_edits, or give FILE.py:FUNCTION")
+    return external
+
+
+# ---------------------------------------------------------------- problems: official files, and built-in ones
+
+def problems(split, data=None, limit=None, seed=0):
+    """The problems of an official file `data`, or built-in ones made by `seed`; at most `limit`. An official file has no split."""
+    if split not in COUNTS:
+        raise BadInput(f"--split {split}: coding has {', '.join(COUNTS)}")
+    if data is None:
+        return [built_in_problem(split, seed, index) for index in range(COUNTS[split] if limit is None else limit)]
+    found = read(data)
+    random.Random(f"coding {seed}").shuffle(found)
+    return found[:limit]
+
+
+def read(file):
+    """All problems of a file: HumanEval's or CoopHumanEval's records (prompt, test, entry_point, perhaps canonical_solution), or
+    MBPP's (prompt, code, test_list)."""
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+        records = json.loads(text) if text.lstrip().startswith("[") else [json.loads(line) for line in text.splitlines() if line.strip()]
+        return [read_mbpp(r) if "test_list" in r else read_human_eval(r) for r in records]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, SyntaxError, StopIteration) as error:
+        raise BadInput(f"--data {file}: no file of HumanEval, MBPP or CoopHumanEval ({type(error).__name__}: {error})") from None
+
+
+def read_human_eval(record):
+    """The prompt is the beginning of the program; `check(candidate)` has the tests."""
+    tree, name = ast.parse(record["prompt"].rstrip() + "\n    pass\n"), record["entry_point"]
+    before = [node for node in tree.body if not (isinstance(node, ast.FunctionDef) and node.name == name)]
+    solution = record["prompt"] + record["canonical_solution"] if "canonical_solution" in record else ""
+    return Problem(str(record["task_id"]), record["prompt"], name, split_check(record["test"], name),
+                   ast.unparse(ast.Module(before, [])), solution)
+
+
+def split_check(text, entry_point):
+    """The tests of a `check(candidate)`, one for each of its statements that asserts, after those before it that do not."""
+    tree = ast.parse(text)
+    check = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "check")
+    before = [node for node in tree.body if node is not check and not isinstance(node, ast.Assign)]
+    setup, tests = [ast.unparse(node) for node in before] + [f"{check.args.args[0].arg} = {entry_point}"], []
+    for node in check.body:
+        if any(isinstance(part, ast.Assert) for part in ast.walk(node)):
+            tests.append("\n".join([*setup, ast.unparse(node)]))
+        else:
+            setup.append(ast.unparse(node))
+    if not tests:
+        raise ValueError("check has no assertion")
+    return tuple(tests)
+
+
+def read_mbpp(record):
+    """The entry point is the function of the reference that the tests call."""
+    defined = [node.name for node in ast.parse(record["code"]).body if isinstance(node, ast.FunctionDef)]
+    name = next(name for name in reversed(defined) if re.search(rf"\b{re.escape(name)}\s*\(", record["test_list"][0]))
+    imports = "\n".join(record.get("test_imports", []))
+    tests = tuple(f"{imports}\n{test}".strip() for test in record["test_list"])
+    return Problem(f"mbpp/{record['task_id']}", record["prompt"], name, tests, "", record["code"])
+
+
+STEPS = {         # what is done to x, in words and in Python; {n}: a number
+    "number": [("adds {n}", "{x} + {n}"), ("takes away {n}", "{x} - {n}"), ("multiplies by {n}", "{x} * {n}"),
+               ("squares", "{x} ** 2"), ("turns the sign", "-{x}")],
+    "list": [("sorts", "sorted({x})"), ("reverses", "{x}[::-1]"), ("drops the first of", "{x}[1:]"), ("drops the last of", "{x}[:-1]"),
+             ("adds {n} to each of", "[i + {n} for i in {x}]"), ("multiplies by {n} each of", "[i * {n} for i in {x}]")]}
+INPUTS = {"number": range(-3, 12), "list": [[3, 1, 2], [5, 4], [7, 9, 8, 6], [2, 2, 1], [10, 30, 20]]}
+
+
+def built_in_problem(split, seed, index):
+    """f(x) does one thing, then another; the two agents must agree who does which."""
+    rng = random.Random(f"coding {split} {seed} {index}")
+    kind = rng.choice(list(STEPS))
+    first, second = ((words.format(n=n), code.replace("{n}", str(n))) for (words, code), n in
+                     zip(rng.sample(STEPS[kind], 2), rng.sample(range(2, 10), 2)))
+    solution = programs(first[1], second[1])[0]
+    tests = []
+    for x in rng.sample(list(INPUTS[kind]), 4):
+        space = {"x": x, "sorted": sorted}                                   # our own expressions, not an agent's
+        result = run_steps((first[1], second[1]), space)
+        tests.append(f"assert f({x!r}) == {result!r}")
+    return Problem(f"{split}/{seed}/{index}", f"f {first[0]} x, then {second[0]} it.", "f", tuple(tests), "", "\n".join(solution))
+
+
+def run_steps(steps, space):
+    """The value of x after the steps, by the interpreter of a syntax tree that knows these steps only."""
+    x = space["x"]
+    for code in steps:
+        x = step(code, x)
+    return x
+
+
+def step(code, x):
+    """One of STEPS, done to x."""
+    n = int(found[0]) if (found := re.findall(r"(?<=[+*-] )\d+", code)) else None
+    return {"{x} +": lambda: x + n, "{x} -": lambda: x - n, "{x} *": lambda: x * n if n is not None else x, "{x} **": lambda: x ** 2,
+            "-{x}": lambda: -x, "sorted({x})": lambda: sorted(x), "{x}[::-1]": lambda: x[::-1], "{x}[1:]": lambda: x[1:],
+            "{x}[:-1]": lambda: x[:-1], "[i +": lambda: [i + n for i in x], "[i *": lambda: [i * n for i in x]}[
+                code if code in ("-{x}", "sorted({x})", "{x}[::-1]", "{x}[1:]", "{x}[:-1]") else " ".join(code.split()[:2])]()
+
+
+def programs(first, second):
+    """The two ways to divide the work: the helper does the first step, or the second. -> ((helper, main), (helper, main))"""
+    return ((f"def {HELPER}(x): return {first.format(x='x')}", f"def f(x): return {second.format(x=f'{HELPER}(x)')}"),
+            (f"def {HELPER}(x): return {second.format(x='x')}", f"def f(x): return {HELPER}({first.format(x='x')})"))
