@@ -13,10 +13,10 @@
 | 2 | each that defines its function | 0.1 each |
 | 3 | the share of the tests that pass, if both levels above are complete | 0.4 |
 | 4 | a main function that calls the helper, if any test passes | 0.1 |
-| 5 | and does something else with it than return what it returns for the same arguments | 0.1 |
+| 5 | and does more than return what it returns for the same arguments | 0.1 |
 
-**External transitions** make the prompts of the next turn of what was said; `transition` has three: `plain` (what was said, and the
-instruction to revise it), `level_feedback` (what the levels above found wrong, with the results of the tests that --sandbox-slice
+**External transitions** make the prompts of the next turn of what was said; `transition` has three: `plain` (what was said, and
+the instruction to revise it), `level_feedback` (what the levels above found, with the results of the tests that --sandbox-slice
 names), `expert_edits` (another agent proposes edits).
 
 Official files: HumanEval (JSONL, MIT, github.com/openai/human-eval), sanitized MBPP (JSON, CC BY 4.0, github.com/google-research/
@@ -39,8 +39,8 @@ WORTH = {"python": 0.1, "defines": 0.1, "tests": 0.4, "calls": 0.1, "more": 0.1}
 
 @dataclass(frozen=True)
 class Problem:
-    """`tests`: statements, each with an assertion, that see what the program has defined. `preamble`: imports and functions that the
-    prompt gives. `solution`: a reference program, where there is one."""
+    """`tests`: statements, each with an assertion, that see what the program has defined. `preamble`: imports and functions that
+    the prompt gives. `solution`: a reference program, where there is one."""
     id: str
     prompt: str
     entry_point: str
@@ -80,15 +80,19 @@ def definition(tree, name):
 
 def calls_helper(main):
     """Does the function call the helper?"""
-    return any(isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == HELPER for node in ast.walk(main))
+    return any(is_call_of_helper(node) for node in ast.walk(main))
+
+
+def is_call_of_helper(node):
+    """Is this part of a syntax tree `aux(...)`?"""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == HELPER
 
 
 def is_wrapper(main):
     """Does it return what the helper returns for its own arguments, and nothing more?"""
     body = [node for node in main.body if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))]
     names = [argument.arg for argument in main.args.args]
-    return (len(body) == 1 and isinstance(body[0], ast.Return) and isinstance(body[0].value, ast.Call)
-            and isinstance(body[0].value.func, ast.Name) and body[0].value.func.id == HELPER
+    return (len(body) == 1 and isinstance(body[0], ast.Return) and is_call_of_helper(body[0].value)
             and [a.id for a in body[0].value.args if isinstance(a, ast.Name)] == names and not body[0].value.keywords)
 
 
@@ -111,13 +115,14 @@ def judge(problem, texts, sandbox, tests=None):
         used = calls_helper(found[1])
         levels.append((WORTH["calls"] * (used and passed > 0), f"{names[1]} uses{' not' * (not used)} {HELPER}."))
         more = used and not is_wrapper(found[1])
-        levels.append((WORTH["more"] * (more and passed > 0), f"{names[1]} does {'more' if more else 'nothing more'} than {HELPER}."))
+        than = "more than" if more else "nothing beyond"
+        levels.append((WORTH["more"] * (more and passed > 0), f"{names[1]} does {than} {HELPER}."))
     return Judgement(sum(worth for worth, _ in levels), passed, tuple(levels))
 
 
 # ---------------------------------------------------------------- prompts and transitions
 
-ROLES = (f"Write only the helper function {HELPER}, which is to make the main function easier. Another agent writes {{entry_point}}.",
+ROLES = (f"Write only the helper function {HELPER}, to make the main function easier. Another agent writes {{entry_point}}.",
          f"Write only the main function {{entry_point}}. Another agent writes a helper function {HELPER}; call it.")
 
 
@@ -175,7 +180,7 @@ def transition(mode, problem, sandbox=None, which=1, propose=None):
 # ---------------------------------------------------------------- problems: official files, and built-in ones
 
 def problems(split, data=None, limit=None, seed=0):
-    """The problems of an official file `data`, or built-in ones made by `seed`; at most `limit`. An official file has no split."""
+    """The problems of an official file `data`, which has no split, or built-in ones made by `seed`; at most `limit`."""
     if split not in COUNTS:
         raise BadInput(f"--split {split}: coding has {', '.join(COUNTS)}")
     if data is None:
@@ -190,10 +195,14 @@ def read(file):
     MBPP's (prompt, code, test_list)."""
     try:
         text = Path(file).read_text(encoding="utf-8")
-        records = json.loads(text) if text.lstrip().startswith("[") else [json.loads(line) for line in text.splitlines() if line.strip()]
-        return [read_mbpp(r) if "test_list" in r else read_human_eval(r) for r in records]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, SyntaxError, StopIteration) as error:
+        lines = [line for line in text.splitlines() if line.strip()]
+        records = json.loads(text) if text.lstrip().startswith("[") else list(map(json.loads, lines))
+        found = [read_mbpp(r) if "test_list" in r else read_human_eval(r) for r in records]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, SyntaxError, StopIteration, IndexError) as error:
         raise BadInput(f"--data {file}: no file of HumanEval, MBPP or CoopHumanEval ({type(error).__name__}: {error})") from None
+    if not found:
+        raise BadInput(f"--data {file}: there is no problem in it")
+    return found
 
 
 def read_human_eval(record):
@@ -230,11 +239,14 @@ def read_mbpp(record):
     return Problem(f"mbpp/{record['task_id']}", record["prompt"], name, tests, "", record["code"])
 
 
-STEPS = {         # what is done to x, in words and in Python; {n}: a number
-    "number": [("adds {n}", "{x} + {n}"), ("takes away {n}", "{x} - {n}"), ("multiplies by {n}", "{x} * {n}"),
-               ("squares", "{x} ** 2"), ("turns the sign", "-{x}")],
-    "list": [("sorts", "sorted({x})"), ("reverses", "{x}[::-1]"), ("drops the first of", "{x}[1:]"), ("drops the last of", "{x}[:-1]"),
-             ("adds {n} to each of", "[i + {n} for i in {x}]"), ("multiplies by {n} each of", "[i * {n} for i in {x}]")]}
+STEPS = {         # what is done to x: in words, in Python, and as we do it; n: a number
+    "number": [("adds {n}", "{x} + {n}", lambda x, n: x + n), ("takes away {n}", "{x} - {n}", lambda x, n: x - n),
+               ("multiplies by {n}", "{x} * {n}", lambda x, n: x * n), ("squares", "{x} ** 2", lambda x, n: x * x),
+               ("turns the sign of", "-{x}", lambda x, n: -x)],
+    "list": [("sorts", "sorted({x})", lambda x, n: sorted(x)), ("reverses", "{x}[::-1]", lambda x, n: x[::-1]),
+             ("drops the first of", "{x}[1:]", lambda x, n: x[1:]), ("drops the last of", "{x}[:-1]", lambda x, n: x[:-1]),
+             ("adds {n} to each of", "[i + {n} for i in {x}]", lambda x, n: [i + n for i in x]),
+             ("multiplies by {n} each of", "[i * {n} for i in {x}]", lambda x, n: [i * n for i in x])]}
 INPUTS = {"number": range(-3, 12), "list": [[3, 1, 2], [5, 4], [7, 9, 8, 6], [2, 2, 1], [10, 30, 20]]}
 
 
@@ -242,32 +254,12 @@ def built_in_problem(split, seed, index):
     """f(x) does one thing, then another; the two agents must agree who does which."""
     rng = random.Random(f"coding {split} {seed} {index}")
     kind = rng.choice(list(STEPS))
-    first, second = ((words.format(n=n), code.replace("{n}", str(n))) for (words, code), n in
-                     zip(rng.sample(STEPS[kind], 2), rng.sample(range(2, 10), 2)))
-    solution = programs(first[1], second[1])[0]
-    tests = []
-    for x in rng.sample(list(INPUTS[kind]), 4):
-        space = {"x": x, "sorted": sorted}                                   # our own expressions, not an agent's
-        result = run_steps((first[1], second[1]), space)
-        tests.append(f"assert f({x!r}) == {result!r}")
-    return Problem(f"{split}/{seed}/{index}", f"f {first[0]} x, then {second[0]} it.", "f", tuple(tests), "", "\n".join(solution))
-
-
-def run_steps(steps, space):
-    """The value of x after the steps, by the interpreter of a syntax tree that knows these steps only."""
-    x = space["x"]
-    for code in steps:
-        x = step(code, x)
-    return x
-
-
-def step(code, x):
-    """One of STEPS, done to x."""
-    n = int(found[0]) if (found := re.findall(r"(?<=[+*-] )\d+", code)) else None
-    return {"{x} +": lambda: x + n, "{x} -": lambda: x - n, "{x} *": lambda: x * n if n is not None else x, "{x} **": lambda: x ** 2,
-            "-{x}": lambda: -x, "sorted({x})": lambda: sorted(x), "{x}[::-1]": lambda: x[::-1], "{x}[1:]": lambda: x[1:],
-            "{x}[:-1]": lambda: x[:-1], "[i +": lambda: [i + n for i in x], "[i *": lambda: [i * n for i in x]}[
-                code if code in ("-{x}", "sorted({x})", "{x}[::-1]", "{x}[1:]", "{x}[:-1]") else " ".join(code.split()[:2])]()
+    (first, code, do), (second, code_2, do_2) = rng.sample(STEPS[kind], 2)
+    n, n_2 = rng.sample(range(2, 10), 2)
+    tests = tuple(f"assert f({x!r}) == {do_2(do(x, n), n_2)!r}" for x in rng.sample(list(INPUTS[kind]), 4))
+    solution = programs(code.replace("{n}", str(n)), code_2.replace("{n}", str(n_2)))[0]
+    prompt = f"f {first.format(n=n)} x, then {second.format(n=n_2)} that."
+    return Problem(f"{split}/{seed}/{index}", prompt, "f", tests, "", "\n".join(solution))
 
 
 def programs(first, second):
