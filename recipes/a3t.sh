@@ -24,7 +24,7 @@ case $ENV in
     alfworld) world="--env alfworld --max-steps 20 --max-length 512" demos="expert:0.9" demonstrations=8000 batch=8
               imitated="--success-at 1 --lm-tokens all-positive --lm-system-weight 0.5"
               tasks=160 compose="--per-task 4 --p-sample 0.1" test="--split valid_unseen --limit 201" ;;
-    webshop)  world="--env webshop --max-steps 10 --max-length 600" demos="expert:0.95" demonstrations=2600 batch=4
+    webshop)  world="--env webshop --max-steps 10 --max-length 600" demos="expert:0.85" demonstrations=3000 batch=4
               imitated="--lm-tokens all --lm-system-weight 0.1"
               tasks=160 compose="--per-task 6 --p-sample 0.2" test="--limit 200" explore="--temperature 0.7" ;;
     *) echo "error: ENV=$ENV: choose alfworld or webshop" >&2; exit 2 ;;
