@@ -123,7 +123,7 @@ def test_reports_without_the_mark_do_not_count():
     request = {"seconds": 1}
     whole = read_report("Xpassed \nYpassed \nXfailed no\nXdone \n", "X", request, 0, False)
     assert whole == {"errors": [None, "no"], "reason": ""}
-    assert read_report("Xpassed \nXpass", "X", request, 0, True) == {"errors": [None], "reason": "out of time (1 s)"}
+    assert read_report("passed \nXpassed \nXpass", "X", request, 0, True) == {"errors": [None], "reason": "out of time (1 s)"}
     assert read_report("Ydone \n", "X", request, signal.SIGSEGV, False) == {"errors": [], "reason": "killed by signal 11"}
     assert read_report("x" * 100_000, "X", request, 9, False)["reason"] == "too much output"
 
