@@ -61,7 +61,7 @@ class Judgement:
 
 def code_of(text):
     """The code in a reply: the first fenced block, or all of it."""
-    fenced = re.search(r"```(?:python|py)?[ \t]*\n(.*?)(?:```|\Z)", text, re.DOTALL)
+    fenced = re.search(r"```[\w+-]*[ \t]*\n(.*?)(?:```|\Z)", text, re.DOTALL)
     return (fenced[1] if fenced else text).strip()
 
 
@@ -91,9 +91,18 @@ def is_call_of_helper(node):
 def is_wrapper(main):
     """Does it return what the helper returns for its own arguments, and nothing more?"""
     body = [node for node in main.body if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))]
-    names = [argument.arg for argument in main.args.args]
-    return (len(body) == 1 and isinstance(body[0], ast.Return) and is_call_of_helper(body[0].value)
-            and [a.id for a in body[0].value.args if isinstance(a, ast.Name)] == names and not body[0].value.keywords)
+    if len(body) == 2 and isinstance(body[0], ast.Assign):                                  # y = aux(x); return y
+        body = body[1:] if ast.unparse(body[1]) != f"return {ast.unparse(body[0].targets[0])}" else [ast.Return(body[0].value)]
+    if len(body) != 1 or not isinstance(body[0], ast.Return) or not is_call_of_helper(body[0].value):
+        return False
+    given = [ast.unparse(part) for part in (*body[0].value.args, *(keyword.value for keyword in body[0].value.keywords))]
+    return given == [argument.arg for argument in (*main.args.posonlyargs, *main.args.args, *main.args.kwonlyargs)]
+
+
+def joined(*codes):
+    """One program of several; what it takes from the future has to stand first."""
+    lines = "\n\n".join(codes).split("\n")
+    return "\n".join(sorted(lines, key=lambda line: not line.startswith("from __future__ import")))
 
 
 def judge(problem, texts, sandbox, tests=None):
@@ -108,11 +117,11 @@ def judge(problem, texts, sandbox, tests=None):
     passed = 0.0
     if all(found):
         chosen = problem.tests if tests is None else tests
-        outcome = sandbox.run("\n\n".join([problem.preamble, *codes]), chosen)
-        passed = sum(outcome.passed) / len(chosen)
+        outcome = sandbox.run(joined(problem.preamble, *codes), chosen, keep=[problem.entry_point])
+        passed = sum(outcome.passed) / max(1, len(chosen))
         failed = next((f" {test}: {error}" for test, error in zip(chosen, outcome.errors) if error), "")
         levels.append((WORTH["tests"] * passed, f"{sum(outcome.passed)} of {len(chosen)} tests pass.{failed}"))
-        used = calls_helper(found[1])
+        used = calls_helper(found[1]) and definition(trees[1], HELPER) is None        # not a helper of its own
         levels.append((WORTH["calls"] * (used and passed > 0), f"{names[1]} uses{' not' * (not used)} {HELPER}."))
         more = used and not is_wrapper(found[1])
         than = "more than" if more else "nothing beyond"
@@ -165,7 +174,7 @@ def transition(mode, problem, sandbox=None, which=1, propose=None):
             found = re.search(r"\{.*\}", propose(ask), re.DOTALL)
             try:
                 edits = json.loads(found[0]) if found else None
-            except ValueError:
+            except (ValueError, RecursionError):
                 edits = None
             if isinstance(edits, dict) and all(isinstance(edit, str) for edit in edits.values()):
                 return edits
@@ -195,7 +204,7 @@ def read(file):
     MBPP's (prompt, code, test_list)."""
     try:
         text = Path(file).read_text(encoding="utf-8")
-        lines = [line for line in text.splitlines() if line.strip()]
+        lines = [line for line in text.split("\n") if line.strip()]
         records = json.loads(text) if text.lstrip().startswith("[") else list(map(json.loads, lines))
         found = [read_mbpp(r) if "test_list" in r else read_human_eval(r) for r in records]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SyntaxError, StopIteration, IndexError) as error:
@@ -218,10 +227,12 @@ def split_check(text, entry_point):
     """The tests of a `check(candidate)`, one for each of its statements that asserts, after those before it that do not."""
     tree = ast.parse(text)
     check = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "check")
-    before = [node for node in tree.body if node is not check and not isinstance(node, ast.Assign)]
+    before = [node for node in tree.body if node is not check and not ast.unparse(node).startswith("METADATA")]
     setup, tests = [ast.unparse(node) for node in before] + [f"{check.args.args[0].arg} = {entry_point}"], []
     for node in check.body:
-        if any(isinstance(part, ast.Assert) for part in ast.walk(node)):
+        if isinstance(node, ast.Assert) and isinstance(node.test, ast.Constant):
+            continue                                        # HumanEval's "assert True", which tests nothing
+        if not isinstance(node, (ast.FunctionDef, ast.ClassDef)) and any(isinstance(n, ast.Assert) for n in ast.walk(node)):
             tests.append("\n".join([*setup, ast.unparse(node)]))
         else:
             setup.append(ast.unparse(node))

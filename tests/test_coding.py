@@ -15,6 +15,7 @@ def box():
 
 
 PROBLEM = coding.Problem("p", "f doubles x, then adds 3.", "f", ("assert f(1) == 5", "assert f(2) == 7"))
+SUM = "def aux(x): return x * 2 + 3"
 AUX, MAIN = "def aux(x): return x * 2", "def f(x): return aux(x) + 3"
 
 
@@ -27,6 +28,10 @@ AUX, MAIN = "def aux(x): return x * 2", "def f(x): return aux(x) + 3"
     (AUX, "def f(x): return aux(x) + 3 if x == 1 else 0", .4 + .2 + .2, .5),                     # one of two tests
     ("def aux(x: return", MAIN, .2, 0), ("x = 1", MAIN, .3, 0), ("", "", .2, 0), ("no", "no way", .1, 0),
     ("def aux(x): return x * 2", "def g(x): return aux(x) + 3", .3, 0),
+    (SUM, "def f(x): return aux(x=x)", .9, 1), (SUM, "def f(x):\n    y = aux(x)\n    return y", .9, 1),
+    (SUM, "def f(x, /): return aux(x)", .9, 1), ("def aux(x, y): return x * 2 + y", "def f(x): return aux(x, 3)", 1.0, 1),
+    (SUM, "def aux(x): return x\ndef f(x): return aux(x) * 2 + 3", .8, 1),                     # a helper of its own
+    (AUX, "from __future__ import annotations\n" + MAIN, 1.0, 1), (f"```python3\n{AUX}\n```", f"```Python\n{MAIN}", 1.0, 1),
     (AUX, "class A:\n    def f(x): return aux(x) + 3", .3, 0),       # at top level only
     (AUX, "raise SystemExit\n" + MAIN, .4, 0), (AUX, "\x00", .2, 0)])
 def test_the_levels_of_the_reward(box, aux, main, reward, passed):
@@ -66,7 +71,7 @@ def test_transitions(box):
     assert "Proposed: multiply\n" in one and "Proposed: add 3\n" in two and said.strip() in asked[0] and len(asked) == 1
 
 
-@pytest.mark.parametrize("reply", ["", "no", "{", '{"aux": 1}', "[1]", '{"aux": "x"'])
+@pytest.mark.parametrize("reply", ["", "no", "{", '{"aux":' + "[" * 99999 + "}", '{"aux": 1}', "[1]", '{"aux": "x"'])
 def test_broken_edits_are_no_edits(reply):
     """After three tries; counted."""
     asked = []
@@ -118,14 +123,18 @@ def steps_of(prompt):
 CHECK = """
 METADATA = {'author': 'a'}
 import math
+EPS = 1
 
 def check(candidate):
     wide = 3
     assert candidate(1) == 2
     for i in range(3):
         assert candidate(i) == i + 1, "text"
+    assert True, "nothing"
+    def other():
+        assert False
     wide = 4
-    assert abs(candidate(math.e) - wide) < 1
+    assert abs(candidate(math.e) - wide) < EPS
 """
 HUMAN = {"task_id": "H/0", "prompt": "import math\n\ndef other(x):\n    return x\n\ndef inc(x):\n    '''Adds 1.'''\n",
          "entry_point": "inc", "canonical_solution": "    return other(x) + 1\n", "test": CHECK}

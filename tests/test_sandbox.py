@@ -76,7 +76,7 @@ def test_the_folder_is_empty_and_gone_afterwards(box):
 @needs("landlock")
 @pytest.mark.parametrize("code", [
     "open({!r}, 'w')", "open('/etc/passwd')", "open('/proc/{pid}/environ')", "import os; os.mkdir({!r})",
-    "import os; os.listdir('/root')", "import os; os.remove({there!r})"])
+    "import os; os.listdir('/root')", "import os; os.remove({there!r})", "import os; os.truncate({there!r}, 0)"])
 def test_files_outside_are_out_of_reach(box, code, tmp_path):
     (tmp_path / "there").write_text("kept")
     code = code.format(str(tmp_path / "evil"), pid=os.getpid(), there=str(tmp_path / "there"))
@@ -90,7 +90,22 @@ def test_there_is_no_network(box):
     server = socket.create_server(("127.0.0.1", 0))
     with server:
         code = f"import socket\nsocket.create_connection(('127.0.0.1', {server.getsockname()[1]}), timeout=1)"
-        assert box.run(code, ["pass"]).reason.startswith("OSError")
+        assert box.run(code, ["pass"]).reason.startswith(("OSError", "PermissionError"))
+
+
+@needs("seccomp")
+def test_calls_that_are_refused(box, tmp_path):
+    """Sockets of any kind, also those that are files; modes and times of files that belong to the same user."""
+    import socket
+    (tmp_path / "there").write_text("kept")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "s"))
+        server.listen()
+        there = repr(str(tmp_path / "there"))
+        for code in (f"import socket\nsocket.socket(socket.AF_UNIX).connect({str(tmp_path / 's')!r})", "import os; os.chmod('.', 0)",
+                     f"import os; os.chmod({there}, 0o777)", f"import os; os.utime({there})",
+                     f"import os; os.setxattr({there}, 'user.a', b'b')"):
+            assert box.run(code, ["pass"]).reason.startswith("PermissionError"), code
 
 
 @needs("namespaces")
@@ -108,6 +123,67 @@ def test_daemons_die_with_the_run(box, tmp_path):
     assert children == []
 
 
+STAY = "import os, ctypes, time\nos.setsid()\nctypes.CDLL(None).prctl(1, 0, 0, 0, 0)\ntime.sleep(600.123)"
+
+
+@needs("namespaces")
+def test_nobody_outlives_the_kill(box):
+    """Not even in a session of its own, without the signal that it is to get when its parent dies."""
+    assert box.run(STAY, ["pass"]).reason == "out of time (1 s)"
+    assert os.popen(f"ps -o pid= --ppid {box.process.pid}").read().split() == []
+
+
+def test_a_run_ends_with_its_caller(box):
+    """An interrupt leaves no process, and no answer that the next request would take for its own."""
+    def interrupt(*_):
+        raise KeyboardInterrupt
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        with Sandbox(seconds=60) as fresh, pytest.raises(KeyboardInterrupt):
+            fresh.run("import time; time.sleep(59.321)", ["pass"])
+        assert fresh.run("x = 1", ["assert False"]).passed == [False]
+        fresh.close()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_deep_and_many_folders(box):
+    """They stop nobody, and nothing of them is left."""
+    deep = "import os\nfor i in range(900):\n os.mkdir('d'); os.chdir('d')"
+    many = "import os\nfor i in range(3000):\n try: os.mkdir(str(i))\n except OSError: pass"
+    assert box.run(deep, ["pass"]).passed == [True] and box.run(many, ["pass"]).passed == [True]
+
+
+def test_a_fork_reports_nothing(box):
+    """Each test counts once, whoever runs it."""
+    outcome = box.run("import os\npid = os.fork()\nif pid: os.waitpid(pid, 0)\ndef f(x): return x + 1",
+                      ["assert f(1) == 2", "assert f(1) == 3"])
+    assert outcome.passed == [True, False]
+    guess = "import os\ndef f(x):\n for g in range(8):\n  pid = os.fork()\n  if pid == 0: return g\n  os.waitpid(pid, 0)"
+    assert box.run(guess, ["assert f(1) == 5", "assert f(2) == 6"]).passed == [False, False]
+
+
+@pytest.mark.parametrize("trick, test", [
+    ("def abs(x): return 0", "assert abs(f(1) - 9) < 1"), ("set = lambda x: 0", "assert set(f(1)) == {9}"),
+    ("range = lambda n: []", "for i in range(3): assert f(i) == 9"),
+    ("import builtins\nbuiltins.round = lambda x: 9", "assert round(f(1)) == 9")])
+def test_builtins_stay_what_they_were(box, trick, test):
+    assert box.run(f"{trick}\ndef f(x): return [1]", [test]).passed == [False]
+    assert box.run("def sum(x): return 5", ["assert sum([1]) == 5"], keep=["sum"]).passed == [True]
+
+
+def test_limits_that_are_lower_already():
+    """A caller with few open files: ours are not above them."""
+    import resource
+    import subprocess
+    import sys
+    code = "from envs.sandbox import Sandbox\nwith Sandbox() as box: print(box.run('x = 1', ['assert x == 1']).passed)"
+    lower = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (50, 50))                                    # noqa: E731
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, preexec_fn=lower)
+    assert said.stdout == "[True]\n", said.stderr
+
+
 @pytest.mark.parametrize("trick", [
     "import json\njson.dumps = lambda *a, **k: '{\"error\": null}'", "import builtins\nbuiltins.exec = lambda *a: None",
     "import builtins\nbuiltins.AssertionError = ValueError\nbuiltins.compile = lambda *a: 'pass'",
@@ -120,7 +196,7 @@ def test_a_checker_that_is_replaced_passes_nothing(box, trick):
 
 def test_reports_without_the_mark_do_not_count():
     """By hand: a line that is not whole, another mark, and what stood before the end."""
-    request = {"seconds": 1}
+    request = {"seconds": 1, "tests": ["a", "b"]}
     whole = read_report("Xpassed \nYpassed \nXfailed no\nXdone \n", "X", request, 0, False)
     assert whole == {"errors": [None, "no"], "reason": ""}
     assert read_report("passed \nXpassed \nXpass", "X", request, 0, True) == {"errors": [None], "reason": "out of time (1 s)"}
