@@ -105,6 +105,8 @@ def from_record(record):
             if len(values) != len(segment.tokens or ()):
                 raise ValueError(f"segment {number}: {len(values)} {name} for {len(segment.tokens or ())} tokens")
         segments.append(segment)
+    if (score := record.get("score")) is not None and not (isinstance(score, (int, float)) and math.isfinite(score)):
+        raise ValueError("score must be a number or null")
     try:
         return Trajectory(**{**record, "segments": segments})
     except TypeError as error:
@@ -133,7 +135,7 @@ def open_text(path):
     try:
         return open(path, encoding="utf-8").read()
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path}: cannot be read ({error}); explore.py writes such files") from None
+        raise BadInput(f"{path}: cannot be read ({error}); give a file that is there, in UTF-8") from None
 
 
 def cut_torn_line(path):
@@ -355,6 +357,7 @@ def ledger(path):
 def note_use(path, out, trajectories):
     """Write what the training of `out` uses into the ledger, in place of what it used before: a training that is stopped and
     begun again has the same choice."""
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     entries = [entry for entry in ledger(path) if entry[1] != out] + [[identity(t), out] for t in trajectories]
     with open(f"{path}.tmp", "w", encoding="utf-8") as file:
         file.writelines(json.dumps(entry) + "\n" for entry in entries)

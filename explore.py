@@ -33,7 +33,7 @@ import envs
 import errors
 import patterns
 from errors import BadInput
-from others.expert import Expert, Oracle
+from others.names import make_agent, make_critic, make_other
 
 # The arguments below for an agent that plays each task once and alone, as it is tested.
 ALONE = {"pattern": "monologue", "judge": "env", "assume_teacher": False, "round": 0, "per_task": 1, "until_success": None}
@@ -83,49 +83,6 @@ def add_arguments(p):
     p.add_argument("--keep-invalid", action="store_true", help="learn from unparsable actions too (LTC A.2 skips them)")
     p.add_argument("--value-layer", type=int, help="layer the value is read from: -2 paper, -1 program; default the checkpoint's")
     p.add_argument("--threads", type=errors.count, default=1, help="CPU threads; more than one helps only bigger models")
-
-
-def make_agent(name, args, cache, student=True):
-    """The agent behind a name: the scripted expert of the environment, a server, or a local model. cache: a file for replies."""
-    import torch
-
-    import agent
-    import others.remote
-    torch.set_num_threads(args.threads)
-    if name.startswith(("http://", "https://")):
-        return others.remote.RemoteAgent(name, envs.module(args.env).INSTRUCTION, args.max_tokens, args.temperature, cache)
-    if name.startswith("oracle:"):
-        try:
-            precision, recall = map(errors.share, name.removeprefix("oracle:").split("/"))
-            return Oracle(precision, recall, args.seed)
-        except (ValueError, argparse.ArgumentTypeError):
-            raise BadInput(f"{name}: write oracle:PRECISION/RECALL, two shares above 0, e.g. oracle:0.7/0.97") from None
-    kind, _, careless = name.partition(":")
-    if kind == "expert":
-        try:
-            careless = float(careless or 0)
-        except ValueError:
-            raise BadInput(f"{name}: write expert:SHARE with a number, e.g. expert:0.8") from None
-        return Expert(envs.module(args.env), careless, args.seed)
-    policy, tokenizer = agent.load(name, args.value_layer)
-    return agent.LocalAgent(policy.eval(), tokenizer, name, args.slots, args.max_length, args.max_tokens, args.temperature,
-                            args.seed, student)
-
-
-def make_other(args):
-    """The agent behind --teacher or --annotator; None where there is none. Raises BadInput where it does not fit the pattern."""
-    for option, name, needed_by in (("teacher", args.teacher, ("dialogue", "analogue")),
-                                    ("annotator", args.annotator, ("actre",))):
-        if name and args.pattern not in needed_by:
-            raise BadInput(f"--pattern {args.pattern}: it has no --{option}; leave it out, or choose {' or '.join(needed_by)}")
-        if not name and args.pattern in needed_by:
-            raise BadInput(f"--pattern {args.pattern}: give --{option} AGENT, e.g. --{option} expert")
-    if args.pattern == "actre" and args.env in ("gsm8k", "hotpotqa", "apibank"):
-        raise BadInput(f"--pattern actre: in --env {args.env} actions cannot be listed, so none can be sampled; choose another")
-    if args.annotator == "none":
-        return None
-    name = args.teacher or args.annotator
-    return make_agent(name, args, f"{args.out}.replies.jsonl", student=False) if name else None
 
 
 def load_tasks(args):
@@ -213,13 +170,15 @@ async def play(tasks, agent, teacher, args, on_end=lambda trajectory: None, done
 
 async def criticise(trajectories, critic, args):
     """Have a critic score each trajectory, --slots at once."""
-    from tqdm.asyncio import tqdm
-    slots = asyncio.Semaphore(args.slots)
+    from tqdm import tqdm
+    slots, bar = asyncio.Semaphore(args.slots), tqdm(total=len(trajectories), desc=f"criticise {critic.name}", dynamic_ncols=True)
 
     async def one(trajectory):
         async with slots:
             trajectory.score = await patterns.criticise(critic, trajectory)
-    await tqdm.gather(*map(one, trajectories), desc=f"criticise {critic.name}", unit="ep", dynamic_ncols=True, mininterval=1)
+        bar.update()
+    with bar:
+        await asyncio.gather(*map(one, trajectories))
     missing = sum(t.score < 0 for t in trajectories)
     print(f"{critic.name}: {len(trajectories)} replies, {missing} without a score", file=sys.stderr)
 
@@ -255,11 +214,12 @@ def main():
     if bool(args.agent) == bool(args.criticise) or (args.criticise and not args.critic):
         raise BadInput("--agent, --criticise: give either an --agent who plays, or --criticise FILE and a --critic")
     os.makedirs(os.path.dirname(args.out) or ".", exist_ok=True)
-    replies = f"{args.out}.replies.jsonl"
-    critic = make_agent(args.critic, args, replies, student=False) if args.critic else None
-    agent = teacher = None
+    replies, agent, teacher = f"{args.out}.replies.jsonl", None, None
     if args.criticise:
+        if args.overwrite:
+            Path(replies).unlink(missing_ok=True)
         trajectories = buffer.read(args.criticise)
+        critic = make_critic(args, trajectories[0].env)
         asyncio.run(criticise(trajectories, critic, args))
         buffer.write(args.out, trajectories)
     else:
@@ -268,6 +228,7 @@ def main():
         if args.overwrite:
             Path(replies).unlink(missing_ok=True)
         agent, teacher = make_agent(args.agent, args, replies), make_other(args)
+        critic = make_critic(args, args.env) if args.critic else None
         if args.overwrite:
             Path(f"{args.out}.part").unlink(missing_ok=True)
         trajectories = explore(args, tasks, agent, teacher, critic)

@@ -188,8 +188,6 @@ def load_samples(args, tokenizer):
         trajectories = [t for t in trajectories if t.reward >= args.success_at]
     if args.top:
         trajectories = choose(trajectories, args)
-    if args.mix:
-        trajectories = trajectories + others.chat.mixed(others.chat.read(args.mix), len(trajectories), args.seed)
     if args.loss == "contrast":
         at = 1.0 if args.success_at is None else args.success_at
         weighted = buffer.contrast(trajectories, at, args.fail_reward, args.k_min)
@@ -197,6 +195,24 @@ def load_samples(args, tokenizer):
         said = buffer.sentences(weighted)
         print(f"sentences: {said['positive']:,} positive, {said['negative']:,} negative ({said['negative_share']:.1%}), "
               f"effective K {said['effective_k']:.1f}", file=sys.stderr)
+    samples = make_samples(trajectories, args, tokenizer, end, weights)
+    if args.loss == "contrast":
+        mark_shared(trajectories, samples)
+    kept = [s for s in samples if any(s["lm"][1:]) or any(s["policy"][1:])]
+    if args.mix:
+        kept += make_samples(others.chat.mixed(others.chat.read(args.mix), len(kept), args.seed), args, tokenizer, end)
+    tokens = sum(len(s["tokens"]) for s in kept)
+    print(f"{len(kept)} of {len(samples)} trajectories to learn from, {tokens:,} tokens", file=sys.stderr)
+    if not kept:
+        raise BadInput(f"{', '.join(args.data)}: nothing to learn from: no trajectory has a positive reward (see --lm-tokens), "
+                       "or none that of --success-at")
+    if args.loss == "ltc" and args.normalise_advantages:
+        normalise_advantages(kept)
+    return kept
+
+
+def make_samples(trajectories, args, tokenizer, end, weights=None):
+    """A sample of each trajectory; what was never read by a model is encoded."""
     samples, known = [], {}                     # the same texts come again and again: encode each once
     for t in trajectories:
         if not agent.check_tokens(tokenizer, t):
@@ -210,30 +226,24 @@ def load_samples(args, tokenizer):
             samples.append(make_sample(t, args, weights and weights[id(t)]))
         except ValueError as error:
             raise BadInput(f"{', '.join(args.data)}: trajectory {t.id}: {error}") from None
-    if args.loss == "contrast":
-        mark_shared(trajectories, samples)
-    kept = [s for s in samples if any(s["lm"][1:]) or any(s["policy"][1:])]
-    tokens = sum(len(s["tokens"]) for s in kept)
-    print(f"{len(kept)} of {len(samples)} trajectories to learn from, {tokens:,} tokens", file=sys.stderr)
-    if not kept:
-        raise BadInput(f"{', '.join(args.data)}: nothing to learn from: no trajectory has a positive reward (see --lm-tokens), "
-                       "or none that of --success-at")
-    if args.loss == "ltc" and args.normalise_advantages:
-        normalise_advantages(kept)
-    return kept
+    return samples
 
 
 def choose(trajectories, args):
     """The best-scored share of the trajectories; what is chosen is noted in the ledger --used."""
-    used = {name for name, out in buffer.ledger(args.used) if out != args.out} if args.used else ()
+    ledger, me = buffer.ledger(args.used) if args.used else [], os.path.abspath(args.out)
+    mine = {name for name, out in ledger if out == me} if os.path.exists(f"{args.out}.part") else ()
     try:
-        chosen = buffer.select(trajectories, args.top, used)
+        if mine:                                # stopped and begun again: the same choice
+            chosen = buffer.select([t for t in trajectories if buffer.identity(t) in mine], 1)
+        else:
+            chosen = buffer.select(trajectories, args.top, {name for name, out in ledger if out != me})
     except ValueError as error:
         raise BadInput(f"--top {args.top}: {' '.join(args.data)}: {error}") from None
     if not chosen:
         raise BadInput(f"--used {args.used}: all of {' '.join(args.data)} has been used; explore more")
     if args.used:
-        buffer.note_use(args.used, args.out, chosen)
+        buffer.note_use(args.used, me, chosen)
     print(f"best {args.top:.0%}: {len(chosen)} trajectories, {statistics.fmean(t.success for t in chosen):.1%} of them right",
           file=sys.stderr)
     return chosen

@@ -24,6 +24,7 @@ import re
 import select
 import subprocess
 import sys
+import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -58,19 +59,22 @@ def same(key, value, wanted):
 
 
 def plain(value):
-    """A text that is a number, a list or an object as what it is; numbers as floats; everything else as it is."""
+    """A text that is a number, a list or an object as what it is; numbers as floats, but for those that a float cannot hold;
+    everything else as it is. 007 is a text."""
     if isinstance(value, str):
         text = value.strip()
-        if re.fullmatch(r"-?(\d+(\.\d*)?|\.\d+)", text):
+        if re.fullmatch(r"-?(0|[1-9]\d{0,14})?(\.\d{1,15})?", text) and text not in ("", "-"):
             return float(text)
         if text[:1] in ("[", "{"):
+            tokens = Tokens(text, 0)
             try:
-                return plain(Tokens(text, 0).value())
+                found = tokens.value()
             except NoCall:
                 return text
+            return text if text[tokens.at:].strip() else plain(found)
         return {"true": True, "false": False}.get(text.lower(), text)
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
+        return float(value) if abs(value) < 1e15 else str(value)
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     if isinstance(value, dict):
@@ -99,8 +103,9 @@ class Official:
         """The answer to a request, see envs/apibank_official.py. Raises BadInput if the process is of no use."""
         if self.process is None:
             worker = Path(__file__).with_name("apibank_official.py")
+            self.said = tempfile.TemporaryFile("w+")        # a pipe that nobody reads would fill up and stop it
             self.process = subprocess.Popen([sys.executable, "-I", str(worker), self.checkout], env={}, text=True, bufsize=1,
-                                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.said)
         try:
             self.process.stdin.write(json.dumps(request) + "\n")
             self.process.stdin.flush()
@@ -111,8 +116,9 @@ class Official:
         if line:
             return json.loads(line)
         self.process.kill()
-        said = self.process.communicate()[1].strip().splitlines()
-        self.process = None
+        self.process.communicate()
+        self.said.seek(0)
+        said, self.process = self.said.read().strip().splitlines(), None
         if not ready:
             return {"refused": f"no answer within {PATIENCE} seconds"}
         raise BadInput(f"--apibank {self.checkout}: its tools do not run ({said[-1] if said else 'no message'})")
@@ -137,7 +143,7 @@ class Dialogue:
         self.place, self.rights, self.calls, self.won = 0, 0, 0, False
         self.metrics = {"accuracy": 0.0}
         names = dict.fromkeys(turn["api_name"] for turn in self.turns if turn["role"] == "API") if self.tools else ()
-        about = [self.tools.ask(describe=name)["description"] for name in names]
+        about = [self.tools.ask(describe=name).get("description", "") for name in names]
         return "\n".join([*about, self.listen()])
 
     def step(self, action):
@@ -208,7 +214,11 @@ def tasks(split, data=None, limit=None, seed=0, apibank=None):
 def read_dialogue(file):
     """The turns of an official file: {"role": "User" or "AI", "text"}, or {"role": "API", "api_name", "param_dict", "result"}."""
     turns = []
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+    try:
+        lines = file.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{file}: cannot be read ({error}); get the file again") from None
+    for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:

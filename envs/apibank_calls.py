@@ -1,4 +1,5 @@
 """API-Bank's calls, [Name(key='value', key2=2)]: a parser that only ever raises its own error, and a printer."""
+import math
 import re
 
 
@@ -12,6 +13,7 @@ TOKEN = re.compile(r"""\s*(?:(?P<string>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
 WORDS = {"True": True, "true": True, "False": False, "false": False, "None": None, "null": None}
 ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
 DEEPEST = 50                                      # nested lists and objects
+LONGEST_NUMBER = 32                               # characters of a number
 
 
 def parse_call(text):
@@ -20,10 +22,10 @@ def parse_call(text):
     Values are strings in either quotes with backslash escapes, numbers, True/False/None as Python or JSON writes them, lists, and
     objects. Raises NoCall for anything else.
     """
-    start = re.search(r"[A-Za-z_]\w*\s*\(", text)
+    start = re.search(r"\[\s*([A-Za-z_]\w*)\s*\(", text) or re.search(r"\b([A-Za-z_]\w*)\s*\(", text)
     if start is None:
         raise NoCall("there is no Name( in it")
-    tokens = Tokens(text, start.start())
+    tokens = Tokens(text, start.start(1))
     name = tokens.take("word")
     tokens.take_mark("(")
     arguments = {}
@@ -81,9 +83,12 @@ class Tokens:
             raise NoCall("it is nested too deeply")
         if kind == "string":
             self.at = end
-            return re.sub(r"\\(.)", lambda m: ESCAPES.get(m[1], m[1]), text[1:-1], flags=re.DOTALL)
+            return re.sub(r"\\(?:u([0-9a-fA-F]{4})|(.))", lambda m: chr(int(m[1], 16)) if m[1] else ESCAPES.get(m[2], m[2]),
+                          text[1:-1], flags=re.DOTALL)
         if kind == "number":
             self.at = end
+            if len(text) > LONGEST_NUMBER or not math.isfinite(float(text)):
+                raise NoCall(f"{text[:LONGEST_NUMBER]}... is no number that anybody needs")
             return int(text) if text.lstrip("-").isdigit() else float(text)
         if kind == "word" and text in WORDS:
             self.at = end

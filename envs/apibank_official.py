@@ -7,8 +7,8 @@
     {"describe": "QueryBalance"} -> {"description": its name, purpose, arguments and results; "" for a tool that is not there}
 
 As in the official evaluation each call meets the databases as they were at first. A tool that reaches for the network, or for a
-package that is not installed, is "absent". The process gets no environment variables, and limits of memory and processor time;
-it may read and write files, as the checkout's code, which the user trusts, may anywhere. Nothing of it is imported by parley.
+package that is not installed, is "absent". The process gets no environment variables, and a limit of memory; it may read and
+write files, as the checkout's code, which the user trusts, may anywhere. Nothing of it is imported by parley.
 """
 import ast
 import importlib.abc
@@ -83,6 +83,8 @@ def answer(request, manager):
         return {"refused": f"{type(error).__name__}: {error}"}
     try:
         right = bool(manager.init_tool(request["name"]).check_api_call_correctness(result, request["result"]))
+    except Absent as what:
+        return {"absent": str(what)}
     except Exception:                                       # a result that cannot be compared is another one, as officially
         right = False
     return {"output": result["output"], "exception": result["exception"], "right": right}

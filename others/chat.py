@@ -10,12 +10,16 @@ def read(path):
     """General conversations of a JSONL file of {"messages": [{"role": "user", "content": ...}, ...]}, as trajectories whose
     assistant is the agent. Raises BadInput for a line that is none."""
     found = []
-    for number, line in enumerate(open_text(path).splitlines(), start=1):
+    for number, line in enumerate(open_text(path).split("\n"), start=1):
+        if not line.strip():
+            continue
         t = Trajectory(id=f"chat/{number}", task=f"chat/{number}", pattern="chat", reward=1.0, success=True)
         try:
             for message in json.loads(line)["messages"]:
                 role = {"system": "instruction", "user": "task", "assistant": "act"}[message["role"]]
                 t.add(message["content"] + "", OWN if role == "act" else SYSTEM, role)
+            if not any(s.source == OWN for s in t.segments):
+                raise ValueError("no assistant speaks in it")
             t.segments[-1].reward = 1.0
             found.append(t)
         except (ValueError, KeyError, TypeError, IndexError) as error:

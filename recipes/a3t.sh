@@ -55,9 +55,12 @@ for i in $(seq "$ROUNDS"); do
     before="$OUT/$((i - 1))"
     explored="--limit $tasks --keep-invalid --round $i --seed $((SEED + 1)) $explore"    # the same training tasks in every round
     run "$OUT/$i.explored.jsonl" python explore.py --agent "$before" $world $explored
-    run "$OUT/$i.composed.jsonl" python explore.py --agent "$before" $world $explored --failed "$OUT/$i.explored.jsonl" $compose \
-        --pattern actre --annotator "$ANNOTATOR"
-    data+=("$OUT/$i.explored.jsonl" "$OUT/$i.composed.jsonl")
+    data+=("$OUT/$i.explored.jsonl")
+    if grep -q '"success": false' "$OUT/$i.explored.jsonl"; then
+        run "$OUT/$i.composed.jsonl" python explore.py --agent "$before" $world $explored --failed "$OUT/$i.explored.jsonl" $compose \
+            --pattern actre --annotator "$ANNOTATOR"
+        data+=("$OUT/$i.composed.jsonl")
+    fi
     run "$OUT/$i" python train.py --agent "$base" --data "${data[@]}" --loss contrast $learning $FLAGS --seed "$SEED"
     agents+=("round $i=$OUT/$i")
 done

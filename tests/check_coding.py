@@ -18,7 +18,7 @@ def main():
             problems, whole = coding.read(file), 0
             solved = [p for p in problems if p.solution]
             for p in solved:
-                outcome = sandbox.run(p.solution, p.tests)
+                outcome = sandbox.run(p.solution, p.tests, keep=[p.entry_point])
                 whole += all(outcome.passed)
                 for test, error in zip(p.tests, outcome.errors):
                     if error:

@@ -19,6 +19,7 @@ from errors import BadInput
      {"x": ["a", "b", [1, []]], "y": {"k": {"n": True}, 2: None}}),
     ("[A(x='a, b=c)', y='[1]',)]", "A", {"x": "a, b=c)", "y": "[1]"}),
     ("[A(x=true, y=null, z=1e3)]", "A", {"x": True, "y": None, "z": 1000.0}),
+    ("I log in (as Ann): [A(x='caf\\u00e9')]", "A", {"x": "café"}), ("a" * 9999 + " [A(x=1)]", "A", {"x": 1}),
     ("[A(x='1')] [B(y=2)]", "A", {"x": "1"}), ("[A(x='ünïcode 你好')]", "A", {"x": "ünïcode 你好"})])
 def test_calls_are_read(text, name, arguments):
     assert apibank_calls.parse_call(text) == (name, arguments)
@@ -29,6 +30,7 @@ def test_calls_are_read(text, name, arguments):
     ("[A(x=abc)]", "texts need quotes"),
     ("[A(1)]", "where a word was expected"), ("[A(x 1)]", "'=' was expected"), ("[A(x=1 y=2)]", "'\\)' was expected"),
     ("[A(x='open)]", "no part of a call"), ("[A(x=1, x=2)]", "given twice"), ("[A(x=[1 2])]", "'\\]' was expected"),
+    ("[A(x=" + "1" * 5000 + ")]", "no number that anybody needs"), ("[A(x=1e999)]", "no number that anybody needs"),
     ("[A(x={[1]: 2})]", "a key of an object"), ("[A(x=" + "[" * 99 + ")]", "too deeply"), ("[A(x=2023-07-15)]", "was expected")])
 def test_what_is_no_call_is_said(text, message):
     with pytest.raises(apibank_calls.NoCall, match=message):
@@ -65,9 +67,15 @@ RECORD = {"api_name": "AddMeeting", "param_dict": {
     ({"count": 2}, True), ({"count": 2.0}, True),
     ({"count": 3}, False), ({"count": True}, False), ({"meeting_topic": "project launch plan"}, True),
     ({"meeting_topic": "launch"}, False),
+    ({"count": "2.0"}, True), ({"count": "02"}, False), ({"attendees": "['John', 'Jane'] and more"}, False),
     ({"token": "a1 "}, True), ({"token": "A1"}, False), ({"extra": 1}, False), ({"token": None}, False)])
 def test_what_counts_as_right(change, wanted):
     assert apibank.right("AddMeeting", {**RECORD["param_dict"], **change}, RECORD) == wanted
+
+
+def test_long_numbers_are_compared_to_the_last_digit():
+    record = {"api_name": "A", "param_dict": {"x": "123456789012345678"}}
+    assert apibank.right("A", {"x": 123456789012345678}, record) and not apibank.right("A", {"x": "123456789012345679"}, record)
 
 
 def test_another_name_or_a_missing_argument_is_wrong():
@@ -224,6 +232,20 @@ def test_official_tools_that_do_not_run(tools, tmp_path):
         tools.ask(name="Add", arguments={}, result={})
     with pytest.raises(BadInput, match="there is no tool_manager.py in it; give the folder api-bank"):
         apibank.Official(tmp_path / "nowhere")
+
+
+def test_official_tools_that_talk(tools, tmp_path, monkeypatch):
+    """What they print fills no pipe; what is absent when the result is compared is absent, too."""
+    monkeypatch.setattr(apibank, "PATIENCE", 5)
+    (tmp_path / "tool_manager.py").write_text(TOOL_MANAGER.replace('"tools print"', '"x" * 50000').replace(
+        'return result["output"][0] == record["output"]', 'return word_tokenize("a")'))
+    said = [tools.ask(name="Add", arguments={"a": 1}, result={"output": 1}) for _ in range(4)]
+    assert all("refused" not in answer for answer in said) and said[0] == said[3]
+    dialogue = folder(tmp_path, [{"role": "User", "text": "a\u2028b"}, TURNS[2]])
+    assert envs.tasks("apibank", "all", data=dialogue)[0].make().reset() == "User: a\u2028b"
+    (dialogue / "level-1-given-desc" / "a.jsonl").write_bytes(b"\xff")
+    with pytest.raises(BadInput, match="a.jsonl: cannot be read"):
+        envs.tasks("apibank", "all", data=dialogue)
 
 
 def test_an_official_tool_that_never_ends(tools, tmp_path, monkeypatch):

@@ -126,11 +126,13 @@ def test_the_best_are_chosen_once():
     assert names(buffer.select(pool(), .10, used)) == [2, 7] and names(buffer.select(pool(), .10)) == [1, 2]
     assert names(buffer.select(pool(), .25, used)) == [2, 7, 14, 4, 9]
     assert names(buffer.select(pool(), .01, used)) == [2] and names(buffer.select(pool()[::-1], .10)) == [1, 2]
+    hundred = [finished(f"{i:03}", i % 7) for i in range(100)]
+    assert [len(buffer.select(hundred, share)) for share in (.29, .57, 1)] == [29, 57, 100]               # whatever floats say
     assert names(buffer.select(pool([1, 2]), 1, {buffer.identity(t) for t in pool([1, 2])})) == []
 
 
 def test_like_trajectories_are_one():
-    """Same task and same actions: the better copy. What another agent did, or what was not learnt from, does not tell apart."""
+    """Same task and same actions: the better copy. What was not learnt from does not tell apart."""
     same = [finished("x", 1), finished("x", 5), finished("x", 5, act="stay")]
     same[0].id, same[1].id, same[2].id = "a", "b", "c"
     assert [t.id for t in buffer.select(same, 1)] == ["b", "c"]
@@ -177,15 +179,15 @@ def talk(*said):
 
 def test_conversations_become_trajectories(tmp_path):
     (tmp_path / "chat.jsonl").write_text("\n".join([
-        talk(("system", "Be brief."), ("user", "Hi."), ("assistant", "Hello.")),
+        talk(("system", "Be brief."), ("user", "Hi."), ("assistant", "Hello.")), "",
         talk(("user", "A?"), ("assistant", "B."), ("user", "C?"), ("assistant", "D."))]))
     first, second = chat.read(tmp_path / "chat.jsonl")
     assert [(s.text, s.source) for s in first.segments] == [("Be brief.", SYSTEM), ("Hi.", SYSTEM), ("Hello.", OWN)]
     assert [s.source for s in second.segments] == [SYSTEM, OWN, SYSTEM, OWN] and first.id != second.id
     assert first.segments[-1].reward == 1
     for wrong in ("{", "[]", '{"messages": 1}', '{"messages": []}', talk(("tool", "x")), '{"messages": [{"role": "user"}]}',
-                  '{"messages": [{"role": "user", "content": null}]}'):
-        (tmp_path / "chat.jsonl").write_text(talk(("user", "Hi.")) + "\n" + wrong)
+                  '{"messages": [{"role": "user", "content": null}]}', talk(("user", "Nobody?"))):
+        (tmp_path / "chat.jsonl").write_text(talk(("assistant", "Hi.")) + "\n" + wrong)
         with pytest.raises(BadInput, match="chat.jsonl:2: no conversation"):
             chat.read(tmp_path / "chat.jsonl")
     (tmp_path / "chat.jsonl").write_text("")
@@ -233,8 +235,8 @@ def test_from_scores_to_training(student, tmp_path, monkeypatch):
     flat = [buffer.flatten(t) for t in best[:2]]
     assert one == [f["tokens"] for f in flat]
     assert [s["lm"] for s in learnt[0]] == [[float(m == OWN) for m in f["mask"]] for f in flat]          # actions only
+    run_train(*words[:-3], 1.0, *words[-2:], "--out", tmp_path / "three")
     with pytest.raises(BadInput, match="all of .* has been used; explore more"):
-        run_train(*words[:-3], 1.0, *words[-2:], "--out", tmp_path / "three")
         run_train(*words, "--out", tmp_path / "four")
 
 
@@ -253,6 +255,66 @@ def test_a_killed_exploration_is_scored_whole(student, tmp_path, monkeypatch):
     assert (tmp_path / "a.jsonl").read_text() == (tmp_path / "whole.jsonl").read_text()
 
 
+def test_a_killed_training_makes_the_same_choice(student, tmp_path, monkeypatch):
+    """From its checkpoint it goes on with the very trajectories, whatever others have used since, and ends with the same weights;
+    OUT may be written in another way. Conversations are as many as what is learnt from."""
+    run_explore("--agent", student, "--critic", "oracle:0.7/0.97", "--limit", 8, *SHORT, "--out", tmp_path / "a.jsonl")
+    (tmp_path / "chat.jsonl").write_text(talk(("user", "go to desk 1"), ("assistant", "go")))
+    words = ["--agent", student, "--data", tmp_path / "a.jsonl", "--loss", "lm", "--top", .5, "--batch-size", 2,
+             "--save-every", 1, "--mix", tmp_path / "chat.jsonl"]
+    run_train(*words, "--used", tmp_path / "new" / "whole", "--out", tmp_path / "whole")
+    updates, real = [], train.update
+
+    def update(*args):
+        updates.append(len(args[2]))
+        if len(updates) == 3:
+            raise KeyboardInterrupt
+        return real(*args)
+    with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
+        killed.setattr(train, "update", update)
+        run_train(*words, "--used", tmp_path / "used", "--out", tmp_path / "out")
+    buffer.note_use(tmp_path / "used", "another", buffer.read(tmp_path / "a.jsonl"))
+    monkeypatch.chdir(tmp_path)
+    run_train(*words, "--used", tmp_path / "used", "--out", "out")
+    one, two = (agent.load(str(tmp_path / name))[0].state_dict() for name in ("whole", "out"))
+    assert all(torch.equal(one[name], two[name]) for name in one) and updates == [2, 2, 2]
+    lines = (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()
+    assert len(lines) == 4                                              # 4 trajectories and 4 conversations, 2 an update
+
+
+def test_a_critic_behind_a_server(tmp_path, monkeypatch, capsys):
+    """It is told the rules of the trajectories' world, has room for its reasons, and is asked again after --overwrite; replies
+    without a score are counted."""
+    from others.remote import RemoteAgent
+    asked = []
+
+    async def ask(self, messages):
+        asked.append((messages, self.max_tokens, self.temperature))
+        return "Fine.\nScore: 8" if len(asked) % 2 else "Fine."
+    monkeypatch.setattr(RemoteAgent, "ask", ask)
+    run_explore("--agent", "expert", "--env", "apibank", "--limit", 2, "--out", tmp_path / "a.jsonl")
+    words = ["--criticise", tmp_path / "a.jsonl", "--critic", "http://127.0.0.1:9/v1#m", "--slots", 1, "--out",
+             tmp_path / "b.jsonl"]
+    run_explore(*words)
+    run_explore(*words, "--overwrite")
+    assert len(asked) == 4 and {a[1:] for a in asked} == {(512, 0.0)}
+    system, user = (message["content"] for message in asked[0][0])
+    assert system.startswith("You are an assistant who helps with calls") and "You judge" in system
+    assert "Question: " in user and user.endswith("Score:")
+    assert [t.score for t in buffer.read(tmp_path / "b.jsonl")] == [8, -1]
+    assert "2 replies, 1 without a score" in capsys.readouterr().err
+
+
+def test_a_critic_that_fails_is_one_line(tmp_path):
+    """However many are waiting for it."""
+    import subprocess
+    import sys
+    run_explore("--agent", "expert", "--env", "apibank", "--limit", 5, "--out", tmp_path / "a.jsonl")
+    said = subprocess.run([sys.executable, "explore.py", "--criticise", tmp_path / "a.jsonl", "--critic", "http://host:port/v1#m",
+                           "--out", tmp_path / "b.jsonl"], capture_output=True, text=True)
+    assert said.returncode == 2 and "Traceback" not in said.stderr and not (tmp_path / "b.jsonl").exists()
+
+
 async def interrupted(*_):
     raise KeyboardInterrupt
 
@@ -262,6 +324,8 @@ async def interrupted(*_):
     (["--agent", "expert", "--criticise", "x", "--critic", "oracle:1/1"], "give either an --agent"),
     (["--criticise", "x"], "give either an --agent"),
     (["--criticise", "nowhere", "--critic", "oracle:1/1"], "nowhere: cannot be read"),
+    (["--agent", "expert", "--critic", "expert"], "--critic expert: a scripted player gives no scores"),
+    (["--agent", "oracle:1/1"], "--agent oracle:1/1: no model there"),
     (["--agent", "expert", "--critic", "oracle:1"], "write oracle:PRECISION/RECALL"),
     (["--agent", "expert", "--critic", "oracle:0/1"], "write oracle:PRECISION/RECALL"),
     (["--agent", "expert", "--critic", "oracle:2/1"], "write oracle:PRECISION/RECALL"),

@@ -102,9 +102,9 @@ def test_calls_that_are_refused(box, tmp_path):
         server.bind(str(tmp_path / "s"))
         server.listen()
         there = repr(str(tmp_path / "there"))
-        for code in (f"import socket\nsocket.socket(socket.AF_UNIX).connect({str(tmp_path / 's')!r})", "import os; os.chmod('.', 0)",
-                     f"import os; os.chmod({there}, 0o777)", f"import os; os.utime({there})",
-                     f"import os; os.setxattr({there}, 'user.a', b'b')"):
+        for code in (f"import socket\nsocket.socket(socket.AF_UNIX).connect({str(tmp_path / 's')!r})",
+                     "import os; os.chmod('.', 0)", f"import os; os.chmod({there}, 0o777)",
+                     f"import os; os.utime({there})", f"import os; os.setxattr({there}, 'user.a', b'b')"):
             assert box.run(code, ["pass"]).reason.startswith("PermissionError"), code
 
 
