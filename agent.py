@@ -39,7 +39,7 @@ class Overflow(Exception):
 # ------------------------------------------------------------------------------------------------------------ local model
 
 class Policy(nn.Module):
-    """A causal language model and a value head in one module, so that training is one forward (and one DDP wrapper)."""
+    """A causal language model and a value head in one module, so that training is one forward."""
 
     def __init__(self, model, value_layer=-2):
         """value_layer: which decoder layer's output the value is read from; -2 as the paper, -1 as the authors' program (L15)."""

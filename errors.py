@@ -26,7 +26,7 @@ def share(text):
 def same_command(note, args, results):
     """Write the arguments of a run that may be stopped into the file `note`; if one of the files `results` holds something
     already, compare with those that are there first. Raises BadInput if any differs that changes the result."""
-    free = ("overwrite", "threads", "slots", "micro_batch", "save_every", "show", "seconds", "plot", "summary", "recipe", "out")
+    free = ("overwrite", "threads", "slots", "micro_batch", "save_every", "show", "seconds", "summary", "recipe", "out")
     now = {name: value for name, value in vars(args).items() if name not in free}
     if not args.overwrite and any(os.path.exists(file) and os.path.getsize(file) for file in results):
         try:

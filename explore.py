@@ -6,7 +6,8 @@
     python explore.py --agent runs/agent --env gsm8k --pattern analogue --teacher http://HOST:8000/v1#gpt --out runs/1.jsonl
     python explore.py --agent runs/agent --env apibank --per-task 5 --critic http://HOST:8000/v1#yi --out runs/1.jsonl
     python explore.py --criticise runs/1.jsonl --critic oracle:0.7/0.97 --out runs/1-scored.jsonl
-    python explore.py --agent runs/agent --pattern actre --annotator expert --failed runs/1.jsonl --per-task 9 --out runs/2.jsonl
+    python explore.py --agent runs/agent --pattern actre --annotator expert --failed runs/1.jsonl --round 1 --per-task 9 \
+        --out runs/1c.jsonl
 
 Every task of the split is played once, or --per-task times; as many episodes run at once as the agent has slots. Finished ones
 are appended to OUT.part; when all are there, they are written to OUT in the order of the tasks. A run that was stopped goes on

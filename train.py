@@ -2,6 +2,7 @@
 
     python train.py --loss lm --agent tiny --data runs/demos.jsonl --epochs 5 --lr 2e-3 --schedule cosine --out runs/it
     python train.py --loss ltc --agent runs/it --data runs/1.jsonl --lr 3e-4 --out runs/ltc-1
+    python train.py --loss lm --agent runs/it --data runs/1-scored.jsonl --top 0.1 --used runs/used.jsonl --out runs/ws-1
     python train.py --loss contrast --agent runs/it --data runs/1.jsonl runs/1c.jsonl --average 3 --out runs/a3t-1
 
 `--loss lm` is instruction tuning: cross-entropy on the positive trajectories of some agent. `--loss ltc` is the paper's sum,
@@ -17,10 +18,11 @@ denominator is a sum over the whole update, so that cutting an update into micro
 
 Where the paper leaves a choice, the default is the reading that the README lists as L1-L18, and an argument has the other one:
 --beta-on, --lm-tokens, --gamma, --gae-lambda, --squash-returns, --teacher-logprob, --policy-tokens, --credit, --value-layer,
---replay. Not in the paper: --normalise-advantages, --max-grad-norm.
+--replay. Not in the papers: --normalise-advantages, --max-grad-norm, --value-lr,
+--lm-system-weight, --neg-floor.
 
-A run writes into OUT.part and renames it to OUT when done; a run that was stopped goes on from its last checkpoint there and ends
-with the same weights. One JSON line a step in metrics.jsonl.
+A run keeps its last checkpoint in OUT.part (every --save-every updates); one that was stopped goes on from there and ends with
+the same weights. OUT appears when all is there, with one JSON line an update in metrics.jsonl.
 """
 import argparse
 import json

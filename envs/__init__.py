@@ -1,4 +1,4 @@
-"""Environments: what an agent acts in. Each module reads its benchmark's official files and has a small built-in world.
+"""Environments: what an agent acts in. Each module of NAMES reads its benchmark's official files and has a small built-in world.
 
     env = task.make(max_steps=50)
     env.reset() -> str                  the first observation

@@ -318,7 +318,7 @@ def expert(first, steps, careless=False):
     question, fields = next(((q, found.groupdict()) for q, pattern in zip(QUESTIONS, PATTERNS)
                              if (found := pattern.fullmatch(first.rpartition("Question: ")[2]))), (None, None))
     if question is None:
-        raise BadInput("--agent expert, --critic expert: the scripted player knows the built-in questions only; leave out --data")
+        raise BadInput("--agent expert, --teacher expert: the scripted player knows built-in questions only; leave out --data")
     told = [observation for _, observation in steps]
     if told and told[-1].startswith("Error: "):
         return "That is an error.", f"Answer: {told[-1].removeprefix('Error: ')}"

@@ -16,7 +16,7 @@
 | 5 | and does more than return what it returns for the same arguments | 0.1 |
 
 **External transitions** make the prompts of the next turn of what was said; `transition` has three: `plain` (what was said, and
-the instruction to revise it), `level_feedback` (what the levels above found, with the results of the tests that --sandbox-slice
+the instruction to revise it), `level_feedback` (what the levels above found, with the results of the tests that `which`
 names), `expert_edits` (another agent proposes edits).
 
 Official files: HumanEval (JSONL, MIT, github.com/openai/human-eval), sanitized MBPP (JSON, CC BY 4.0, github.com/google-research/
@@ -182,7 +182,7 @@ def transition(mode, problem, sandbox=None, which=1, propose=None):
         return {}
     external.broken = 0
     if mode not in ("plain", "level_feedback", "expert_edits"):
-        raise BadInput(f"--external {mode}: choose plain, level_feedback or expert_edits, or give FILE.py:FUNCTION")
+        raise BadInput(f"transition {mode}: choose plain, level_feedback or expert_edits")
     return external
 
 

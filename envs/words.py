@@ -5,10 +5,10 @@ PAD, END, UNKNOWN = "<pad>", "<end>", "<unk>"
 
 
 def tokenizer_for(texts, phrases, kinds, marks=""):
-    """A word-level tokenizer for a small world: fixed phrases and entities ("mug 1") are one token each; articles, WebShop's
-    [SEP], the zeros of whole dollars and punctuation, all but `marks`, are dropped. Episodes become two to three times shorter,
-    and copying an entity is copying one token. Words that `texts` do not have are spelled, letter by letter (WordPiece), so
-    nothing is unknown.
+    """A word-level tokenizer for a small world: fixed phrases and entities ("mug 1") are one token each; a, the, some, and, in,
+    on, WebShop's [SEP], the zeros of whole dollars and punctuation, all but `marks`, are dropped. Episodes become two to three
+    times shorter, and copying an entity is copying one token. Words that `texts` do not have are spelled, letter by letter
+    (WordPiece), so nothing is unknown.
     """
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
     from transformers import PreTrainedTokenizerFast

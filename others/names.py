@@ -54,6 +54,8 @@ def make_other(args):
             raise BadInput(f"--pattern {args.pattern}: give --{option} AGENT, e.g. --{option} expert")
     if args.pattern == "actre" and args.env in ("gsm8k", "hotpotqa", "apibank"):
         raise BadInput(f"--pattern actre: in --env {args.env} actions cannot be listed, so none can be sampled; choose another")
+    if args.pattern == "analogue" and args.env == "apibank":
+        raise BadInput("--pattern analogue: --env apibank has no similar questions; choose another")
     if args.annotator == "none":
         return None
     name = args.teacher or args.annotator

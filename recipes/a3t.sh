@@ -35,6 +35,8 @@ if [ -n "${MODEL:-}" ]; then
     demos=$MODEL demonstrations=600 explore= scratch=$MODEL base=$MODEL tasks=600 test="" data=("$OUT/demos.jsonl") first=$((SEED + 1))
     start="$lora --success-at 1 --lr 1e-4 --epochs 10 --average 3 --max-length 4096"
     learning="$lora --lr 1e-4 --epochs 6 --average 3 --max-length 4096"
+    [ "$ENV $ANNOTATOR" != "webshop expert" ] || { echo "error: ANNOTATOR: the scripted one knows built-in shops only; name another" >&2
+                                                   exit 2; }
     case $ENV in alfworld) compose="--per-task 40" ;; webshop) compose="--per-task 20 --until-success 3" world+=" --max-steps 15" ;; esac
 else
     scratch=tiny base=$OUT/0 data=() first=$SEED

@@ -18,6 +18,7 @@ import torch
 
 import agent
 import envs
+import errors
 import explore
 
 
@@ -104,4 +105,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    errors.run(main)

@@ -42,7 +42,7 @@ for entry in $CRITICS; do
         tried="$OUT/$([ "$i" = 1 ] && echo all || echo "$name")-$i.jsonl"
         run "$tried" python explore.py --agent "$before" $world $explored --per-task 5 --keep-invalid --round "$i" \
             --seed "$((SEED * 1000 + i))"
-        run "$OUT/$name-$i.scored.jsonl" python explore.py --criticise "$tried" --critic "${entry#*=}" --env apibank --seed "$SEED"
+        run "$OUT/$name-$i.scored.jsonl" python explore.py --criticise "$tried" --critic "${entry#*=}" ${MODEL:+--max-length 4096} --seed "$SEED"
         data+=("$OUT/$name-$i.scored.jsonl")
         run "$OUT/$name-$i" python train.py --agent "$before" --data "${data[@]}" --loss lm --top "$TOP" \
             ${USED:+--used "$OUT/$name-used.jsonl"} $mix $learning --seed "$SEED"

@@ -1,6 +1,6 @@
 """How good is a critic, and what has training on its choice done to general conversation?
 
-    python recipes/critic_report.py confusion runs/critic/noisy-1.jsonl
+    python recipes/critic_report.py confusion runs/critic/noisy-1.scored.jsonl
         Of scored trajectories whose environment knows better: right and wrong ones called good (a score above 5) and bad,
         precision and recall, and the share of right ones among the best 5, 10, 25 and 50% by score.
 

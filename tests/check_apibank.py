@@ -4,12 +4,14 @@ corruption of it wrong? With a checkout, too: what do the official tools say to 
     python tests/check_apibank.py DIR                      DIR holds level-1-given-desc and level-2-toolsearcher
     python tests/check_apibank.py DIR CHECKOUT             CHECKOUT: the folder api-bank of github.com/AlibabaResearch/DAMO-ConvAI
 """
+import argparse
 import collections
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+import errors
 from envs import apibank
 from envs.apibank_calls import parse_call, print_call
 
@@ -25,7 +27,11 @@ def corruptions(name, arguments):
 
 
 def main():
-    data, checkout = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None
+    p = argparse.ArgumentParser(description="Check official API-Bank dialogues.")
+    p.add_argument("data", help="the folder that holds level-1-given-desc and level-2-toolsearcher")
+    p.add_argument("checkout", nargs="?", help="the folder api-bank of a checkout, to run its tools, too")
+    args = p.parse_args()
+    data, checkout = args.data, args.checkout
     dialogues = calls = 0
     found, official = collections.Counter(), collections.Counter()
     for folder in apibank.LEVELS.values():
@@ -50,4 +56,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    errors.run(main)

@@ -2,19 +2,24 @@
 
     python tests/check_coding.py FILE...                   files of HumanEval, MBPP (sanitized) or CoopHumanEval
 """
+import argparse
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+import errors
 from envs import coding
 from envs.sandbox import Sandbox
 
 
 def main():
+    p = argparse.ArgumentParser(description="Check official coding problems.")
+    p.add_argument("file", nargs="+", help="files of HumanEval, MBPP (sanitized) or CoopHumanEval")
+    args = p.parse_args()
     with Sandbox(seconds=10) as sandbox:
         print(f"the sandbox has {', '.join(sandbox.layers) or 'limits only'}")
-        for file in sys.argv[1:]:
+        for file in args.file:
             problems, whole = coding.read(file), 0
             solved = [p for p in problems if p.solution]
             for p in solved:
@@ -28,4 +33,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    errors.run(main)

@@ -382,5 +382,5 @@ def test_answers_are_compared_by_their_words(said, wanted, same):
 
 
 def test_official_dialogues_have_no_scripted_player():
-    with pytest.raises(BadInput, match="knows the built-in questions only; leave out --data"):
+    with pytest.raises(BadInput, match="knows built-in questions only; leave out --data"):
         T.expert("User: Wake me.", ())
