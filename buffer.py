@@ -337,12 +337,13 @@ def select(trajectories, share, used=frozenset()):
     score, ties by id. The pool: all of the latest round, and what earlier ones left unused. Raises ValueError without scores."""
     if unscored := next((t for t in trajectories if t.score is None), None):
         raise ValueError(f"trajectory {unscored.id} has no score; explore.py --critic gives one")
+    named = [(identity(t), t) for t in sorted(trajectories, key=lambda t: (-t.score, t.id))]
     unused = {}                                     # of like ones the best
-    for t in sorted(trajectories, key=lambda t: (-t.score, t.id)):
-        if (name := identity(t)) not in used:
+    for name, t in named:
+        if name not in used:
             unused.setdefault(name, t)
     latest = max((t.round for t in trajectories), default=0)
-    pool = sum(t.round == latest or identity(t) in unused for t in trajectories)
+    pool = sum(t.round == latest or name in unused for name, t in named)
     return list(unused.values())[:max(1, math.floor(share * pool + 1e-9))]
 
 

@@ -43,9 +43,7 @@ else
     start="--width 96 --layers 2 --heads 6 --lr 3e-3 --epochs 4 --batch-size $batch --schedule cosine $imitated"
     learning="$lora --lora-dropout 0 --lr 4e-3 --epochs 6 --average 3 --batch-size 16 --neg-floor -0.5"
 fi
-run() { [ -e "$1" ] || "${@:2}" --out "$1"; }        # run OUTPUT COMMAND...: unless the output is there
-started=$SECONDS
-mkdir -p "$OUT"
+source recipes/stages.sh
 
 # Round 0: a model is prompted on the training tasks (the paper: with one example; here with the instruction alone), or, for the tiny
 # agent, a scripted player plays, who is careless in most of its episodes. Its successes are imitated; in the shop, where those would
@@ -66,7 +64,5 @@ for i in $(seq "$ROUNDS"); do
     run "$OUT/$i" python train.py --agent "$base" --data "${data[@]}" --loss contrast $learning $FLAGS --seed "$SEED"
     agents+=("round $i=$OUT/$i")
 done
-again=$([ ! -e "$OUT/eval/metrics.json" ] || echo --overwrite)      # an evaluation that was stopped goes on
-python evaluate.py --agent "${agents[@]}" $world $test --seed "$((SEED + 100))" --summary "$OUT/summary.json" \
-    --recipe a3t --seconds "$((SECONDS - started))" --out "$OUT/eval" $again
-python recipes/plot.py curve "$OUT/eval" --out "$OUT/curve.png"
+finish a3t "$((SECONDS - started))" --agent "${agents[@]}" $world $test --seed "$((SEED + 100))"
+curve

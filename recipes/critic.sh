@@ -15,9 +15,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 SEED=${SEED:-0} OUT=${OUT:-runs/critic} ITERATIONS=${ITERATIONS:-4} TOP=${TOP:-0.1} USED=${USED-ledger} MIX=${MIX-recipes/chat.jsonl}
 CRITICS=${CRITICS:-noisy=oracle:0.7/0.97 exact=oracle:1/1 random=oracle:0.36/1}
-run() { [ -e "$1" ] || "${@:2}" --out "$1"; }        # run OUTPUT COMMAND...: unless the output is there
-started=$SECONDS
-mkdir -p "$OUT"
+source recipes/stages.sh
 mix=${MIX:+--mix $MIX}
 
 if [ -n "${MODEL:-}" ]; then
@@ -51,8 +49,6 @@ for entry in $CRITICS; do
     done
     python recipes/critic_report.py confusion "${data[@]}"
 done
-again=$([ ! -e "$OUT/eval/metrics.json" ] || echo --overwrite)      # an evaluation that was stopped goes on
-python evaluate.py --agent "${agents[@]}" $world $test --seed "$((SEED + 100))" --summary "$OUT/summary.json" --recipe critic \
-    --seconds "$((SECONDS - started))" --out "$OUT/eval" $again
-python recipes/plot.py curve "$OUT/eval" --out "$OUT/curve.png"
+finish critic "$((SECONDS - started))" --agent "${agents[@]}" $world $test --seed "$((SEED + 100))"
+curve
 [ -n "${MODEL:-}" ] || python recipes/critic_report.py chat recipes/chat.jsonl --agent $(printf '%s\n' "${agents[@]}" | grep -v ' ')

@@ -14,9 +14,7 @@ SEED=${SEED:-0} OUT=${OUT:-runs/ltc} ITERATIONS=${ITERATIONS:-2} SHOW=${SHOW:-0}
 world="--env alfworld --max-steps 20 --max-length 512"
 tuning="--loss lm --batch-size 8 --lr 3e-3 --schedule cosine --lm-tokens all-positive --lm-system-weight 0.5"
 learning="--loss ltc --epochs 2 --batch-size 16 --lr 6e-4 --schedule cosine --value-lr 1e-2 --normalise-advantages"
-run() { [ -e "$1" ] || "${@:2}" --out "$1"; }        # run OUTPUT COMMAND...: unless the output is there
-started=$SECONDS
-mkdir -p "$OUT"
+source recipes/stages.sh
 
 # The teacher is the scripted expert, but in 90% of its episodes it never opens anything. Only its successes teach.
 run "$OUT/demos.jsonl" python explore.py --agent expert:0.9 --env alfworld --max-steps 20 --limit 8000 --seed "$SEED"
@@ -43,7 +41,5 @@ if [ -n "${ABLATION:-}" ]; then
     run "$OUT/more" python train.py --agent "$OUT/tuned" --data "$OUT/demos.jsonl" "$OUT/more.jsonl" --epochs 2 $tuning --seed "$SEED"
     agents+=("more instruction tuning=$OUT/more")
 fi
-again=$([ ! -e "$OUT/eval/metrics.json" ] || echo --overwrite)      # an evaluation that was stopped goes on
-python evaluate.py --agent "${agents[@]}" $world --split valid_unseen --limit 201 --seed "$((SEED + 100))" \
-    --show "$SHOW" --summary "$OUT/summary.json" --recipe ltc --seconds "$seconds" --out "$OUT/eval" $again
-python recipes/plot.py curve "$OUT/eval" --out "$OUT/curve.png"
+finish ltc "$seconds" --agent "${agents[@]}" $world --split valid_unseen --limit 201 --seed "$((SEED + 100))" --show "$SHOW"
+curve

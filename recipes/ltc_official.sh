@@ -10,9 +10,7 @@ cd "$(dirname "$0")/.."
 SEED=${SEED:-0} OUT=${OUT:-runs/ltc_official} ITERATIONS=${ITERATIONS:-6}
 DATA=${DATA:?give DATA=DIR, the folder that holds json_2.1.1}
 world="--env alfworld --data $DATA --max-length 1024"
-run() { [ -e "$1" ] || "${@:2}" --out "$1"; }        # run OUTPUT COMMAND...: unless the output is there
-started=$SECONDS
-mkdir -p "$OUT"
+source recipes/stages.sh
 
 run "$OUT/demos.jsonl" python explore.py --agent expert $world --max-steps 50 --seed "$SEED"
 run "$OUT/tuned" python train.py --agent tiny --width 128 --layers 2 --heads 8 --loss lm --data "$OUT/demos.jsonl" --epochs 6 \
@@ -24,6 +22,5 @@ for i in $(seq "$ITERATIONS"); do
         --value-lr 1e-2 --normalise-advantages --seed "$SEED"
     before="$OUT/LTC-$i"
 done
-again=$([ ! -e "$OUT/eval/metrics.json" ] || echo --overwrite)      # an evaluation that was stopped goes on
-python evaluate.py --agent "instruction tuned=$OUT/tuned" "LTC=$before" $world --max-steps 50 --split valid_seen --seed "$SEED" \
-    --summary "$OUT/summary.json" --recipe ltc_official --seconds "$((SECONDS - started))" --out "$OUT/eval" $again
+finish ltc_official "$((SECONDS - started))" --agent "instruction tuned=$OUT/tuned" "LTC=$before" $world --max-steps 50 \
+    --split valid_seen --seed "$SEED"

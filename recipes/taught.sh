@@ -5,9 +5,7 @@
 #   demonstrations explored  arguments of explore.py, for what is tuned on and for an iteration
 #   start learning           arguments of train.py, for tuning and for an iteration
 #   test                     arguments of evaluate.py
-run() { [ -e "$1" ] || "${@:2}" --out "$1"; }        # run OUTPUT COMMAND...: unless the output is there
-started=$SECONDS
-mkdir -p "$OUT"
+source recipes/stages.sh
 
 run "$OUT/demos.jsonl" python explore.py $demonstrations $world --seed "$SEED"
 run "$OUT/tuned" python train.py $start --data "$OUT/demos.jsonl" --seed "$SEED"
@@ -19,7 +17,5 @@ for i in $(seq "$ITERATIONS"); do
     before="$OUT/LTC-$i"
     agents+=("LTC $i=$before")
 done
-again=$([ ! -e "$OUT/eval/metrics.json" ] || echo --overwrite)      # an evaluation that was stopped goes on
-python evaluate.py --agent "${agents[@]}" $world $test --seed "$SEED" --summary "$OUT/summary.json" \
-    --recipe "$recipe" --seconds "$((SECONDS - started))" --out "$OUT/eval" $again
-python recipes/plot.py curve "$OUT/eval" --out "$OUT/curve.png"
+finish "$recipe" "$((SECONDS - started))" --agent "${agents[@]}" $world $test --seed "$SEED"
+curve

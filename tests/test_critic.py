@@ -78,11 +78,12 @@ def test_a_critic_reads_all_and_leaves_no_trace():
 
 def test_a_local_model_as_critic():
     """It reads with its own tokenizer, and its slots are free again."""
-    tokenizer = words.tokenizer_for(["do it room go score 7"], [], [])
-    critic = agent.LocalAgent(agent.make_tiny(tokenizer, 16, 2, 2).eval(), tokenizer, "s", 2, 600, 3, 0.0, student=False)
+    tokenizer = words.tokenizer_for(["do it room go score 7"], [patterns.CRITERIA], [])
+    critic = agent.LocalAgent(agent.make_tiny(tokenizer, 16, 2, 2).eval(), tokenizer, "s", 2, 99, 3, 0.0, student=False)
     trajectories = [finished(str(i)) for i in range(5)]
     asyncio.run(explore.criticise(trajectories, critic, Namespace(slots=2)))
-    assert all(t.score == -1 or 0 <= t.score <= 10 for t in trajectories) and not critic.conversations and len(critic.free) == 2
+    assert critic.tokens_sampled == 3 * 5 and all(t.score is not None for t in trajectories)      # it has read, and replied
+    assert not critic.conversations and len(critic.free) == 2
     assert all(s.tokens is None for t in trajectories for s in t.segments)
 
 
