@@ -18,7 +18,8 @@ reply is complete waits for its next turn with its cache in place, and the slot 
 Positions that a row has not really reached hold rubbish; it is never attended to (mask: column <= position) and is overwritten
 when the row gets there. Chance is drawn per conversation, so a result does not depend on who else is in the batch.
 
-**Values** (LTC A.2): tanh of a linear layer on the hidden state after the second-to-last decoder layer.
+**Values** (LTC A.2): tanh of a linear layer on the hidden state after the second-to-last decoder layer; without the tanh for
+IAC and MAAC, whose returns may be above 1.
 """
 import asyncio
 import json
@@ -41,10 +42,12 @@ class Overflow(Exception):
 class Policy(nn.Module):
     """A causal language model and a value head in one module, so that training is one forward."""
 
-    def __init__(self, model, value_layer=-2):
-        """value_layer: which decoder layer's output the value is read from; -2 as the paper, -1 as the authors' program (L15)."""
+    def __init__(self, model, value_layer=-2, squash=True):
+        """value_layer: which decoder layer's output the value is read from; -2 as the paper, -1 as the authors' program (L15).
+        squash: tanh of the value."""
         super().__init__()
-        self.model, self.value_layer = model, value_layer
+        self.model, self.value_layer, self.squash = model, value_layer, squash
+        self.adapter = None                 # its name, where several policies are adapters on one model
         if not -(layers := model.config.num_hidden_layers) <= value_layer < layers:
             raise BadInput(f"--value-layer {value_layer}: the model has {layers} layers; give one of {-layers} to {layers - 1}")
         self.trunk, self.lm_head = model.get_decoder(), model.get_output_embeddings()
@@ -57,12 +60,15 @@ class Policy(nn.Module):
 
     def read(self, tokens, **how):
         """Hidden states [B, T, D] of the last layer (normed) and of the value layer."""
+        if self.adapter and self.adapter != self.model.active_adapter:
+            self.model.set_adapter(self.adapter)
         last = self.trunk(input_ids=tokens, use_cache=False, **how).last_hidden_state
         return last, self.hidden
 
     def speak(self, last, hidden):
         """Logits [..., V] and values [...] of what comes after these states, in float32."""
-        return self.lm_head(last).float(), torch.tanh(self.value_head(hidden.float())).squeeze(-1)
+        value = self.value_head(hidden.float()).squeeze(-1)
+        return self.lm_head(last).float(), torch.tanh(value) if self.squash else value
 
     def forward(self, tokens, keep):
         """Logits [n, V] and values [n] for the n tokens of `tokens` [B, T] that `keep` [B, T] marks, row by row.
@@ -94,8 +100,7 @@ class LocalAgent:
         self.policy, self.tokenizer, self.name, self.student = policy, tokenizer, name, student
         self.slots, self.max_length, self.max_tokens = slots, max_length, max_tokens
         self.temperature, self.seed = temperature, seed
-        self.end = tokenizer.encode("\n", add_special_tokens=False) or [tokenizer.eos_token_id]
-        self.stop = stop_tokens(tokenizer)
+        self.end, self.stop = end_marks(tokenizer), stop_tokens(tokenizer)
         self.cache = SlotCache(policy.model.config.num_hidden_layers)
         self.device = next(policy.parameters()).device
         self.free, self.conversations, self.requests, self.loop = list(range(slots))[::-1], {}, [], None
@@ -112,12 +117,13 @@ class LocalAgent:
         room = self.max_length - len(talk.tokens)
         if room < 1:
             raise Overflow
-        request = Request(talk, min(room, self.max_tokens), asyncio.get_running_loop().create_future())
+        stop = {self.tokenizer.eos_token_id} if role == "completion" else self.stop
+        request = Request(talk, min(room, self.max_tokens), stop, asyncio.get_running_loop().create_future())
         self.requests.append(request)
         if self.loop is None or self.loop.done():
             self.loop = asyncio.create_task(self.serve())
         await request.future
-        segment = trajectory.add(decode(self.tokenizer, request.tokens), source, role)
+        segment = trajectory.add(decode(self.tokenizer, request.tokens, role), source, role)
         if self.student:
             segment.tokens, segment.logprobs, segment.values = request.tokens, request.logprobs, request.values
         talk.segments_read = len(trajectory.segments)
@@ -170,10 +176,15 @@ class LocalAgent:
 
     @torch.inference_mode()
     def step(self, requests):
-        """Feed each request's unread tokens (the last one sampled, or what the others said) and sample one token for each."""
-        width = max(len(r.talk.tokens) - r.talk.fed for r in requests)
-        whole = width == 1 and 2 * len(requests) >= self.slots       # nearly all rows: cheaper to run all than to pick them out
-        talks = {r.talk.slot: r.talk for r in requests}
+        """Feed each request's unread tokens (the last one sampled, or what the others said) and sample one token for each. Of new
+        conversations that begin alike, as G completions of one prompt do, one is read, and its cache copied."""
+        firsts, alike = {}, {}                     # beginning -> the slot that reads it; slot -> the slot that reads for it
+        for r in requests:
+            slot = r.talk.slot
+            alike[slot] = firsts.setdefault(tuple(r.talk.tokens), slot) if r.talk.fed == 0 else slot
+        talks = {r.talk.slot: r.talk for r in requests if alike[r.talk.slot] == r.talk.slot}
+        width = max(len(talk.tokens) - talk.fed for talk in talks.values())
+        whole = width == 1 and 2 * len(talks) >= self.slots          # nearly all rows: cheaper to run all than to pick them out
         rows = range(self.slots) if whole else list(talks)
         fed = dict.fromkeys(rows, 0) | {t.slot: t.fed for t in self.conversations.values()}
         tokens = [(talks[s].tokens[fed[s]:] if s in talks else [0]) for s in rows]
@@ -181,17 +192,19 @@ class LocalAgent:
         last, hidden = self.cache.read(self.policy, tokens.to(self.device),
                                        None if whole else torch.tensor(rows, device=self.device),
                                        torch.tensor([fed[s] for s in rows], device=self.device), self.slots)
-        at = (torch.tensor([r.talk.slot if whole else row for row, r in enumerate(requests)], device=self.device),
+        self.cache.copy({slot: first for slot, first in alike.items() if slot != first})
+        row_of = {slot: row for row, slot in enumerate(rows)}
+        at = (torch.tensor([row_of[alike[r.talk.slot]] for r in requests], device=self.device),
               torch.tensor([len(r.talk.tokens) - r.talk.fed - 1 for r in requests], device=self.device))
-        for row, r in enumerate(requests):
-            if r.talk.unmeasured:  # others have spoken, so there is more than one token to read: rows are not `whole`
-                self.measure(r.talk, last[row])
+        for r in requests:
+            if r.talk.unmeasured:
+                self.measure(r.talk, last[row_of[alike[r.talk.slot]]])
         logits, values = self.policy.speak(last[at], hidden[at])                                           # [R, V], [R]
         picked, logprobs = sample(logits, self.temperature, [r.talk.random.random() for r in requests])
         self.tokens_sampled += len(requests)
         for r, token, logprob, value in zip(requests, picked.tolist(), logprobs.tolist(), values.tolist()):
             r.talk.fed = len(r.talk.tokens)
-            r.add(token, logprob, value, done=token in self.stop)
+            r.add(token, logprob, value)
 
     def measure(self, talk, last):
         """The log-probabilities of what others said, from the hidden states [W, D] of what is just being fed. A token is
@@ -208,17 +221,17 @@ class LocalAgent:
 class Request:
     """A reply in the making."""
 
-    def __init__(self, talk, room, future):
-        self.talk, self.room, self.future = talk, room, future
+    def __init__(self, talk, room, stop, future):
+        self.talk, self.room, self.stop, self.future = talk, room, stop, future
         self.tokens, self.logprobs, self.values = [], [], []
 
-    def add(self, token, logprob, value, done):
+    def add(self, token, logprob, value):
         """Take one sampled token; seven digits are what float32 holds."""
         self.talk.tokens.append(token)
         self.tokens.append(token)
         self.logprobs.append(float(f"{logprob:.7g}"))
         self.values.append(float(f"{value:.7g}"))
-        if done or len(self.tokens) == self.room:
+        if token in self.stop or len(self.tokens) == self.room:
             self.future.set_result(None)
 
 
@@ -269,6 +282,13 @@ class SlotCache:
             found.append(held if self.rows is None else held.index_select(0, self.rows))
         return found
 
+    def copy(self, sources):
+        """sources: slot -> the slot whose memory it gets, all of what was just read."""
+        if sources:
+            to, of = list(sources), list(sources.values())
+            for memory in (*self.keys, *self.values):
+                memory[to, :, :self.length] = memory[of, :, :self.length]
+
     def get_seq_length(self, layer=0):
         """Asked by models that want to know where they are; the positions are given, so nobody uses the answer."""
         return 0
@@ -288,14 +308,21 @@ def grown(memory, slots, length, like):
 
 # ------------------------------------------------------------------------------------------------------- text and tokens
 
+def end_marks(tokenizer):
+    """The ids that end what is said: of a line, and of a completion, which may have several lines."""
+    return {"line": tokenizer.encode("\n", add_special_tokens=False) or [tokenizer.eos_token_id],
+            "completion": [tokenizer.eos_token_id], "prompt": []}
+
+
 def encode(tokenizer, end, segment):
     """The ids of a segment: its text, and the end mark unless it is a prompt that the reply continues."""
-    return tokenizer.encode(segment.text, add_special_tokens=False) + ([] if segment.role == "prompt" else end)
+    return tokenizer.encode(segment.text, add_special_tokens=False) + end.get(segment.role, end["line"])
 
 
-def decode(tokenizer, tokens):
+def decode(tokenizer, tokens, role):
     """The text of a reply: up to its end mark."""
-    return tokenizer.decode(tokens, skip_special_tokens=True).split("\n")[0].strip()
+    text = tokenizer.decode(tokens, skip_special_tokens=True)
+    return (text if role == "completion" else text.split("\n")[0]).strip()
 
 
 def stop_tokens(tokenizer):
@@ -308,7 +335,7 @@ def check_tokens(tokenizer, trajectory):
     """Were the tokens that this trajectory's agent sampled made by this tokenizer? Otherwise training would be on nonsense."""
     for s in trajectory.segments:
         if s.values and s.tokens:
-            return max(s.tokens) < len(tokenizer) and decode(tokenizer, s.tokens) == s.text
+            return max(s.tokens) < len(tokenizer) and decode(tokenizer, s.tokens, s.role) == s.text
     return True
 
 
@@ -332,20 +359,27 @@ def make_tiny(tokenizer, width=128, layers=3, heads=8, value_layer=-2, seed=0):
     return Policy(model, value_layer)
 
 
-def load(name, value_layer=None):
+def load(name, value_layer=None, shared=None):
     """(policy, tokenizer) of a checkpoint directory or a hub name, in float32 on a CPU and in bfloat16 on a GPU.
 
-    value_layer: default the checkpoint's own, else -2. Raises BadInput for what is no model, or a broken checkpoint.
+    value_layer: default the checkpoint's own, else -2. shared: base model -> what was loaded of it; an adapter whose base is in it
+    is put on that, others are noted there. Raises BadInput for what is no model, or a broken checkpoint.
     """
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
-    state = read_state(name)
+    state, adapter, shared = read_state(name), None, {} if shared is None else shared
     cuda = torch.cuda.is_available()
     dtype = torch.bfloat16 if cuda else torch.float32
     try:
         if is_adapter(name):
-            from peft import AutoPeftModelForCausalLM
-            model = AutoPeftModelForCausalLM.from_pretrained(name, is_trainable=True, dtype=dtype)
+            from peft import AutoPeftModelForCausalLM, PeftConfig
+            base, adapter = PeftConfig.from_pretrained(name).base_model_name_or_path, "default"
+            if base in shared:
+                adapter = f"adapter_{len(shared[base].peft_config)}"
+                shared[base].load_adapter(name, adapter)
+            else:
+                shared[base] = AutoPeftModelForCausalLM.from_pretrained(name, is_trainable=True, dtype=dtype)
+            model = shared[base]
         else:
             model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype)
         tokenizer = AutoTokenizer.from_pretrained(name)
@@ -356,7 +390,9 @@ def load(name, value_layer=None):
         raise BadInput(f"--agent {name}: its tokenizer has {len(tokenizer)} tokens, its model "
                        f"{model.get_input_embeddings().weight.shape[0]}; they belong to different checkpoints")
     try:
-        policy = Policy(model.to("cuda" if cuda else "cpu"), state.get("value_layer", -2) if value_layer is None else value_layer)
+        layer = state.get("value_layer", -2) if value_layer is None else value_layer
+        policy = Policy(model.to("cuda" if cuda else "cpu"), layer, state.get("squash", True))
+        policy.adapter = adapter
     except AttributeError as error:
         raise BadInput(f"--agent {name}: a {type(model).__name__} is not built like a Llama ({error}); choose another") from None
     head = os.path.join(name, "value_head.safetensors")
@@ -395,7 +431,7 @@ def save(policy, tokenizer, folder, state):
     save_file(policy.value_head.state_dict(), os.path.join(folder, "value_head.safetensors"))
     state_file = os.path.join(folder, "state.json")
     with open(f"{state_file}.tmp", "w", encoding="utf-8") as file:
-        json.dump({**state, "value_layer": policy.value_layer}, file, indent=1)
+        json.dump({**state, "value_layer": policy.value_layer, "squash": policy.squash}, file, indent=1)
     os.replace(f"{state_file}.tmp", state_file)
 
 
@@ -404,7 +440,7 @@ def add_lora(policy, rank, alpha, dropout, target):
     from peft import LoraConfig, get_peft_model
     config = LoraConfig(r=rank, lora_alpha=alpha, lora_dropout=dropout, target_modules=target, task_type="CAUSAL_LM")
     try:
-        adapted = Policy(get_peft_model(policy.model, config), policy.value_layer)
+        adapted = Policy(get_peft_model(policy.model, config), policy.value_layer, policy.squash)
     except ValueError as error:
         raise BadInput(f"--lora-target {' '.join(target)}: {error}") from None
     adapted.value_head = policy.value_head

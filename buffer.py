@@ -20,6 +20,7 @@ Where we depart from the paper or read a hole in it, the function says so.
 """
 import dataclasses
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -61,6 +62,8 @@ class Trajectory:
     truncated: bool = False
     score: float | None = None
     group: str | None = None
+    agent: int = 0
+    turn: int = 0
     teacher: str = ""
     metrics: dict = field(default_factory=dict)
     segments: list = field(default_factory=list)
@@ -322,6 +325,50 @@ def sentences(weighted):
     total = count[True] + count[False]
     return {"positive": count[True], "negative": count[False], "negative_share": count[False] / total if total else 0.0,
             "effective_k": count[True] / count[False] if count[False] else math.inf}
+
+
+# ------------------------------------------------------------------------------ joint rollouts: MAGRPO trees, IAC and MAAC (CoMLRL)
+
+def joint_actions(agents, generations, mode):
+    """What is combined at a node, as tuples of one completion's index an agent: "aligned": (j, ..., j), G of them; "cross": the
+    Cartesian product, G ** agents."""
+    return list(itertools.product(range(generations), repeat=agents) if mode == "cross" else zip(*[range(generations)] * agents))
+
+
+def tree_returns(rewards, children, gamma=1.0):
+    """The return of each joint action: its reward and, where it led on, the mean of its child's returns. children: the returns
+    [J'] of each child, or None. Undiscounted; CoMLRL's older versions had gamma = 0.9."""
+    return [r + gamma * (sum(child) / len(child) if child else 0.0) for r, child in zip(rewards, children, strict=True)]
+
+
+def completion_returns(returns, actions, agent, generations):
+    """[G] of one agent: the sum of the returns of all joint actions that a completion is part of (aligned: of its only one)."""
+    return [sum(r for r, action in zip(returns, actions, strict=True) if action[agent] == k) for k in range(generations)]
+
+
+def group_advantages(returns, baseline="mean", normalise=True):
+    """Advantages of a node's G completions: R minus the group's mean (MAGRPO), nothing (MAREINFORCE), its maximum (MAReMax), or
+    the mean of the others (MARLOO). Normalised to mean 0 and deviation 1, all four are the same. Equal returns give 0."""
+    n, total = len(returns), sum(returns)
+    if baseline == "rloo":
+        if n < 2:
+            raise ValueError("baseline rloo: there are no others to compare with; give --generations of at least 2")
+        advantage = [(n * r - total) / (n - 1) for r in returns]
+    else:
+        advantage = [r - {"mean": total / n, "raw": 0.0, "max": max(returns)}[baseline] for r in returns]
+    return normalised(advantage) if normalise else advantage
+
+
+def normalised(values):
+    """To mean 0 and (population) deviation 1; a deviation below 1e-6 counts as that."""
+    mean = sum(values) / len(values)
+    deviation = math.sqrt(sum((v - mean) ** 2 for v in values) / len(values))
+    return [(v - mean) / max(deviation, 1e-6) for v in values]
+
+
+def td_targets(rewards, values, gamma=1.0):
+    """r_t + gamma V(h_t+1) of one agent's turns; after the last one, or an early end, there is nothing to bootstrap from."""
+    return [r + gamma * v for r, v in zip(rewards, [*values[1:], 0.0], strict=True)]
 
 
 # ----------------------------------------------------------------------------------- selection (weak supervision §2.3, §2.4)

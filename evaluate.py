@@ -12,6 +12,7 @@ have been solved by one of them so far (as A3T's tables of rounds).
 Agents play greedily unless --temperature says otherwise; greedy runs are all alike.
 """
 import argparse
+import functools
 import json
 import math
 import os
@@ -22,6 +23,7 @@ from pathlib import Path
 from statistics import fmean
 
 import buffer
+import envs
 import errors
 import explore
 from errors import BadInput
@@ -55,7 +57,7 @@ def wilson(won, n, z=1.96):
 
 def prompt_tokens(trajectory):
     """Tokens read before the first thought or action; None if they were never made (an expert)."""
-    first = next((i for i, s in enumerate(trajectory.segments) if s.role in ("think", "act")), len(trajectory.segments))
+    first = next((i for i, s in enumerate(trajectory.segments) if s.role in ("think", "act", "completion")), len(trajectory.segments))
     before = [s.tokens for s in trajectory.segments[:first]]
     return None if None in before else sum(map(len, before))
 
@@ -69,7 +71,7 @@ def measure(name, runs):
     rates = [by_kind(r) for r in runs]
     everything = [t for r in runs for t in r]
     prompts = [n for t in everything if (n := prompt_tokens(t)) is not None]
-    steps = [sum(s.role == "act" for s in t.segments) for t in everything]
+    steps = [t.turn or sum(s.role == "act" for s in t.segments) for t in everything]
     return {"name": name, "tasks": len(runs[0]), "runs": len(runs),
             "n": {**{k: sum(t.kind == k for t in runs[0]) for k in kinds}, "all": len(runs[0])},
             "success": {k: sum(r[k] for r in rates) / len(rates) for k in rates[0]}, "best": max(rates, key=lambda r: r["all"]),
@@ -102,7 +104,7 @@ def table(results):
         lines.append([f"best of {results[0]['runs']} runs", *(f"{r['best']['all']:.1%}" for r in results)])
     if "accumulated" in results[0]:
         lines.append(["by one of those so far", *(f"{r['accumulated']:.1%}" for r in results)])
-    lines += [[m, *(f"{r['metrics'][m]:.1%}" for r in results)] for m in results[0]["metrics"]]
+    lines += [[m, *(f"{r['metrics'][m]:{'.2f' if m.endswith('return') else '.1%'}}" for r in results)] for m in results[0]["metrics"]]
     lines.append(["actions an episode", *(f"{r['steps']:.1f}" for r in results)])
     prompts = ("-" if r["prompt_tokens"] is None else f"{r['prompt_tokens']:.0f}" for r in results)
     lines.append(["tokens of the prompt", *prompts])
@@ -140,14 +142,25 @@ def play(name, args, tasks):
     """All runs of one agent, written to OUT; those that are there already are read. Returns lists of trajectories."""
     runs = []
     for run in range(args.runs):
+        joint = args.env in envs.JOINT
         options = argparse.Namespace(**{**vars(args), **explore.ALONE, "seed": args.seed + run,       # no teacher at the test
-                                        "out": run_file(name, run, args)})
+                                        "out": run_file(name, run, args), **({"pattern": "joint"} if joint else {})})
         if os.path.exists(options.out):
-            runs.append(buffer.read(options.out))
+            found = buffer.read(options.out)
         else:
-            agent = explore.make_agent(args.agent, options, os.path.join(args.out, "replies.jsonl"))
-            runs.append(explore.explore(options, tasks, agent))
+            make = explore.make_team if joint else functools.partial(explore.make_agent, args.agent)
+            found = explore.explore(options, tasks, make(options, os.path.join(args.out, "replies.jsonl")))
+        runs.append(last_turns(found) if joint else found)
     return runs
+
+
+def last_turns(trajectories):
+    """Of a team's episodes: the first agent's last answer, with what all turns earned, in the names of CoMLRL's users."""
+    last = {t.task: t for t in sorted(trajectories, key=lambda t: t.turn) if t.agent == 0}
+    for t in last.values():
+        t.metrics = {name: x for name, x in t.metrics.items() if name.startswith("turn_")}
+        t.metrics["turn_1/expected_return"] = sum(x for name, x in t.metrics.items() if name.endswith("/reward_mean"))
+    return list(last.values())
 
 
 def main():

@@ -35,21 +35,23 @@ import errors
 import patterns
 from errors import BadInput
 from others.names import make_agent, make_critic, make_other
+from others.team import make_team, play_tree, sandbox_slice
 
-# The arguments below for an agent that plays each task once and alone, as it is tested.
-ALONE = {"pattern": "monologue", "judge": "env", "assume_teacher": False, "round": 0, "per_task": 1, "until_success": None}
+# The arguments below for an agent that plays each task once and alone, as it is tested; a team plays it with one answer a turn.
+ALONE = {"pattern": "monologue", "judge": "env", "assume_teacher": False, "round": 0, "per_task": 1, "until_success": None,
+         "joint_mode": "aligned", "generations": 1, "early_termination": None, "critics": None}
 
 
 def parse():
     p = argparse.ArgumentParser(description="Play tasks and record the trajectories.")
     p.add_argument("--agent",
                    help="a checkpoint directory, a hub name, http://HOST:PORT/v1#MODEL, expert, or expert:SHARE (careless in "
-                   "that share of the episodes)")
+                   "that share of the episodes); of a team: A,B")
     p.add_argument("--out", required=True, help="the JSONL file to write")
     add_arguments(p)
     p.add_argument("--split", default="train", help="which tasks")
-    p.add_argument("--pattern", choices=["monologue", "dialogue", "analogue", "actre"], default="monologue",
-                   help="who speaks when")
+    p.add_argument("--pattern", choices=["monologue", "dialogue", "analogue", "actre", "joint"],
+                   help=f"who speaks when; default monologue, joint for --env {' and '.join(envs.JOINT)}")
     p.add_argument("--teacher", help="the other agent of a dialogue or analogue, named as for --agent")
     p.add_argument("--judge", choices=["env", "teacher"], default="env", help="who rewards the first answer of an analogue (L12)")
     p.add_argument("--assume-teacher", action="store_true",
@@ -62,6 +64,10 @@ def parse():
     p.add_argument("--per-task", type=errors.count, default=1, help="episodes a task (A3T: ALFWorld 40, WebShop at most 20)")
     p.add_argument("--until-success", type=errors.count, metavar="N",
                    help="stop a task's episodes at the first success, but not before N episodes (A3T on WebShop: 3)")
+    p.add_argument("--joint-mode", choices=["aligned", "cross"], default="aligned", help="joint: which answers are combined")
+    p.add_argument("--generations", type=errors.count, default=4, help="joint: answers an agent at each node (MAGRPO 4; IAC, MAAC 1)")
+    p.add_argument("--early-termination", type=float, metavar="R", help="joint: no further turn after a mean reward above R")
+    p.add_argument("--critics", help="joint: whose values are recorded: a checkpoint that reads all prompts, or one an agent: A,B")
     p.add_argument("--round", type=int, default=0, help="number of this exploration, stored in the record")
     p.add_argument("--temperature", type=float, default=1.0, help="of sampling; 0 is greedy")
     p.add_argument("--overwrite", action="store_true", help="replace a finished OUT, and forget an unfinished one")
@@ -80,6 +86,12 @@ def add_arguments(p):
     p.add_argument("--max-tokens", type=errors.count, default=40, help="longest reply in tokens (LTC: 128)")
     p.add_argument("--max-length", type=errors.count, default=1024, help="longest episode in tokens (LTC: 1024)")
     p.add_argument("--slots", type=errors.count, default=64, help="episodes at once; memory grows with slots x max-length")
+    p.add_argument("--turns", type=errors.count, default=2, help="joint: answers one after the other (CoMLRL: 2)")
+    p.add_argument("--external", default="plain", metavar="MODE",
+                   help="joint: what makes the next prompts: plain, level_feedback, expert_edits, or FILE.py:FUNCTION")
+    p.add_argument("--external-prompt-passthrough", action="store_true", help="joint: use them as they are")
+    p.add_argument("--sandbox-slice", type=sandbox_slice, default=1, help="level_feedback: tests run: 1 the first, 0 or all, -n the last n")
+    p.add_argument("--expert", help="expert_edits: who proposes edits, named as for --agent")
     p.add_argument("--overflow-reward", type=float, default=-1.0, help="last reward of an episode that was cut off")
     p.add_argument("--keep-invalid", action="store_true", help="learn from unparsable actions too (LTC A.2 skips them)")
     p.add_argument("--value-layer", type=int, help="layer the value is read from: -2 paper, -1 program; default the checkpoint's")
@@ -141,6 +153,26 @@ async def episode(task, agent, teacher, args, number=0):
     return trajectory
 
 
+async def play_joint(tasks, team, args, on_end, done):
+    """Grow the trees of all tasks at once, each agent with at most --slots answers in the making. done: task -> its whole tree."""
+    from tqdm import tqdm
+    agents, critics, _ = team
+    slots = [asyncio.Semaphore(args.slots) for _ in (*agents, *critics)]
+    bar = tqdm(total=len(tasks), initial=len(done), desc=f"explore {args.agent}", unit="tree", dynamic_ncols=True, mininterval=1)
+    returns = []
+
+    async def one(task):
+        found = done.get(task.id) or await play_tree(task, team, slots, args)
+        if task.id not in done:
+            on_end(*found)
+            bar.update()
+        returns.append(found[-1].metrics["expected_return"])
+        bar.set_postfix_str(f"expected return {sum(returns) / len(returns):.2f}", refresh=False)
+        return found
+    with bar:
+        return [t for found in await asyncio.gather(*map(one, tasks)) for t in found]
+
+
 async def play(tasks, agent, teacher, args, on_end=lambda trajectory: None, done=None):
     """Play all tasks, --per-task times each, at most --slots at once, with a progress bar. done: task -> trajectories there
     already. Returns the trajectories in the order of the tasks."""
@@ -185,7 +217,8 @@ async def criticise(trajectories, critic, args):
 
 
 def explore(args, tasks, agent, teacher=None, critic=None):
-    """Play what OUT.part does not hold yet, have it scored, then write OUT. Returns all trajectories."""
+    """Play what OUT.part does not hold yet, have it scored, then write OUT. Returns all trajectories. agent: with --pattern joint a
+    team, whose trees are whole in OUT.part, or are grown again."""
     part, done = f"{args.out}.part", {}
     Path(part).touch()
     buffer.cut_torn_line(part)
@@ -195,12 +228,16 @@ def explore(args, tasks, agent, teacher=None, critic=None):
         if stray := done.keys() - {t.id for t in tasks}:
             raise BadInput(f"{part}: task {min(stray)} in it is not among those to play; did --data or --failed change? Give "
                            "--overwrite to begin anew")
+        if args.pattern == "joint":             # the root comes last
+            done = {task: found for task, found in done.items() if found[-1].id == root_end(found[-1], agent, args)}
+            buffer.write(part, [t for found in done.values() for t in found])
         print(f"{part}: going on after {sum(map(len, done.values()))} episodes", file=sys.stderr)
     with open(part, "a", encoding="utf-8") as file:
-        def keep(trajectory):
-            file.write(buffer.to_line(trajectory))
+        def keep(*found):
+            file.write("".join(map(buffer.to_line, found)))
             file.flush()
-        trajectories = asyncio.run(play(tasks, agent, teacher, args, keep, done))
+        play_all = play_joint(tasks, agent, args, keep, done) if args.pattern == "joint" else play(tasks, agent, teacher, args, keep, done)
+        trajectories = asyncio.run(play_all)
     if critic:
         asyncio.run(criticise(trajectories, critic, args))
     buffer.write(args.out, trajectories)
@@ -208,8 +245,18 @@ def explore(args, tasks, agent, teacher=None, critic=None):
     return trajectories
 
 
+def root_end(trajectory, team, args):
+    """The id of the last trajectory of the tree that this one is part of."""
+    agents, critics, _ = team
+    last = f"{len(agents) + len(critics) - 1}.0" if critics else f"{len(agents) - 1}.{args.generations - 1}"
+    return f"{args.round}/{args.seed}/{trajectory.task}//{last}"
+
+
 def main():
     args = parse()
+    args.pattern = args.pattern or ("joint" if args.env in envs.JOINT else "monologue")
+    if (args.pattern == "joint") != (args.env in envs.JOINT):
+        raise BadInput(f"--pattern {args.pattern}: joint is for --env {' and '.join(envs.JOINT)}, and the others are not")
     if os.path.exists(args.out) and not args.overwrite:
         raise BadInput(f"{args.out}: is there already; give --overwrite or another --out")
     if bool(args.agent) == bool(args.criticise) or (args.criticise and not args.critic):
@@ -228,13 +275,16 @@ def main():
         errors.same_command(f"{args.out}.args", args, [f"{args.out}.part"])
         if args.overwrite:
             Path(replies).unlink(missing_ok=True)
-        agent, teacher = make_agent(args.agent, args, replies), make_other(args)
+        if args.pattern == "joint":
+            agent, teacher = make_team(args, replies), None
+        else:
+            agent, teacher = make_agent(args.agent, args, replies), make_other(args)
         critic = make_critic(args, args.env) if args.critic else None
         if args.overwrite:
             Path(f"{args.out}.part").unlink(missing_ok=True)
         trajectories = explore(args, tasks, agent, teacher, critic)
         os.remove(f"{args.out}.args")
-    for speaker in (agent, teacher, critic):
+    for speaker in (*(agent[0] if args.pattern == "joint" else [agent]), teacher, critic):
         if speaker and speaker.name.startswith("http"):
             print(f"{speaker.name}: {speaker.asked} requests, {speaker.tokens['prompt']:,} tokens read, "
                   f"{speaker.tokens['reply']:,} written", file=sys.stderr)

@@ -1,5 +1,5 @@
 """Communication patterns: who speaks when, and to whom (LTC §3.1, Algorithms 1-3; A3T Appendix A; the critic of weak
-supervision).
+supervision; CoMLRL's rollout trees).
 
 A pattern is a coroutine that reads like the paper's listing and knows nothing of batches, models or files. It is given an
 environment, the agents and an empty trajectory, and lets them talk until the environment says that it is over. Hundreds run at
@@ -13,14 +13,18 @@ agent can play its own teacher, as it does when it is tested.
     actre       the agent thinks and acts, but now and then chance acts, and the         one episode
                 annotator finds a reason for it
     criticise   a critic reads what is finished and says how good it was                no episode
+    joint       N agents answer at once, each its own prompt, turn by turn               a tree of them
 
 Every text is a segment of its own, with its own speaker and reward (L10). A reward is stored on the environment's response after
 the agent's action, from where L6 moves it to the agent's last token; a teacher's stands on the teacher's own last action.
 """
+import asyncio
 import re
 from dataclasses import dataclass, replace
+from statistics import fmean
 
-from buffer import OTHER, OWN, SYSTEM
+from buffer import OTHER, OWN, SYSTEM, completion_returns, joint_actions, tree_returns
+from errors import BadInput
 
 PROMPTS = {"think": "Thought:", "act": "Action:", "judge": "Is that right?", "pose": "Question:", "reason": "Thought:",
            "score": "Score:"}
@@ -172,3 +176,77 @@ def score_of(reply):
     said = re.findall(r"score[\s*_]*:[\s*_]*(?=(\S*))", f"Score: {reply}", re.IGNORECASE)[-1]
     number = re.fullmatch(r"(\d+(?:\.\d+)?)(?:/10)?[.,;!*_]*", said)
     return float(number[1]) if number and float(number[1]) <= 10 else -1.0
+
+
+@dataclass(frozen=True)
+class Tree:
+    """What grows a tree of joint rollouts. All but the numbers are functions, so that a test can play them."""
+    begin: callable             # (path, agent, completion) -> an empty trajectory; path: the joint actions that led to the node
+    complete: callable          # async (agent, trajectory) -> None: the agent (a number) answers what is in the trajectory
+    judge: callable             # async (texts of a joint action) -> something with reward, won and metrics
+    transition: callable        # async (completions, prompts, responses) -> the next prompts, one an agent
+    values: callable            # async (path, prompts) -> what the critics say: ([], a value for each agent, or None without critics)
+    agents: int = 2
+    turns: int = 2
+    generations: int = 4
+    mode: str = "aligned"
+    stop_above: float | None = None
+
+
+async def joint(tree, prompts, asked=None, answered=None, path=(), before=()):
+    """Grow the node of a joint history, and all that follows (CoMLRL's multi-turn MAGRPO; with one generation a chain, as for
+    IAC and MAAC). Returns (the returns of its joint actions, the trajectories of the tree, those of its root last).
+
+    Each of N agents answers its prompt G times. Every joint action of the mode gets one shared reward and, unless this is the last
+    turn, one child, whose N prompts the external transition makes of that branch alone. asked, answered: what each agent has been
+    asked and has answered on this branch; before: the metrics of its turns. If the node's mean reward is above `stop_above`, it
+    has no children: CoMLRL's default, -0.2, would end every branch whose rewards cannot be negative, so ours is None.
+
+    One trajectory a completion: `reward` is the mean of its joint actions', metrics["return"] the sum of their returns.
+    """
+    asked, answered = asked or [[] for _ in prompts], answered or [[] for _ in prompts]
+    turn, everyone = len(path) + 1, range(tree.agents)
+
+    async def completion(i, k):
+        trajectory = tree.begin(path, i, k)
+        trajectory.add(prompts[i], SYSTEM, "task")
+        await tree.complete(i, trajectory)
+        return trajectory
+    said, critics = await asyncio.gather(
+        asyncio.gather(*(completion(i, k) for i in everyone for k in range(tree.generations))), tree.values(path, prompts))
+    said = [said[i * tree.generations:(i + 1) * tree.generations] for i in everyone]                        # [N][G]
+    actions = joint_actions(tree.agents, tree.generations, tree.mode)
+    texts = [[said[i][k].segments[-1].text for i, k in enumerate(action)] for action in actions]
+    judged = await asyncio.gather(*map(tree.judge, texts))
+    rewards = [j.reward for j in judged]
+    told = [{**dict(before), f"turn_{turn}/reward_mean": j.reward, **{f"turn_{turn}/{name}": x for name, x in j.metrics.items()}}
+            for j in judged]
+
+    async def child(j):
+        heard = [[*old, new] for old, new in zip(asked, prompts)], [[*old, new] for old, new in zip(answered, texts[j])]
+        new = await tree.transition(texts[j], *heard)
+        if not isinstance(new, (list, tuple)) or len(new) != tree.agents or not all(isinstance(prompt, str) for prompt in new):
+            raise BadInput(f"--external: it returned {str(new)[:80]!r}, not a list of {tree.agents} prompts, one an agent")
+        return await joint(tree, list(new), *heard, (*path, j), told[j])
+    last = turn == tree.turns or (tree.stop_above is not None and fmean(rewards) > tree.stop_above)
+    children = [] if last else await asyncio.gather(*map(child, range(len(actions))))
+    returns = tree_returns(rewards, [child for child, _ in children] or [None] * len(rewards))
+    note(said, actions, judged, told, returns, critics)
+    return returns, [t for _, found in children for t in found] + [t for mine in said for t in mine] + critics[0]
+
+
+def note(said, actions, judged, told, returns, critics):
+    """Write what a node's joint actions have earned into the trajectories of its completions and of its critics."""
+    of_node = {"reward_mean": fmean(j.reward for j in judged), "expected_return": fmean(returns)}
+    for i, completions in enumerate(said):
+        sums = completion_returns(returns, actions, i, len(completions))
+        for k, trajectory in enumerate(completions):
+            mine = [j for j, action in enumerate(actions) if action[i] == k]
+            trajectory.reward = trajectory.segments[-1].reward = fmean(judged[j].reward for j in mine)
+            trajectory.success = all(judged[j].won for j in mine)
+            trajectory.metrics = {**{name: fmean(told[j][name] for j in mine) for name in told[0]}, **of_node, "return": sums[k]}
+            if critics[1]:
+                trajectory.metrics["value"] = critics[1][i]
+    for trajectory in critics[0]:
+        trajectory.reward = trajectory.segments[-1].reward = of_node["reward_mean"]
+        trajectory.metrics = {**of_node, "value": trajectory.segments[-1].values[0]}

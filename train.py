@@ -1,9 +1,10 @@
-"""Stage 2: learn from trajectories (LTC §3.2, A.4; A3T §2.2).
+"""Stage 2: learn from trajectories (LTC §3.2, A.4; A3T §2.2; CoMLRL's multi-turn MAGRPO, IAC and MAAC).
 
     python train.py --loss lm --agent tiny --data runs/demos.jsonl --epochs 5 --lr 2e-3 --schedule cosine --out runs/it
     python train.py --loss ltc --agent runs/it --data runs/1.jsonl --lr 3e-4 --out runs/ltc-1
     python train.py --loss lm --agent runs/it --data runs/1-scored.jsonl --top 0.1 --used runs/used.jsonl --out runs/ws-1
     python train.py --loss contrast --agent runs/it --data runs/1.jsonl runs/1c.jsonl --average 3 --out runs/a3t-1
+    python train.py --loss magrpo --agent runs/it --data runs/1.jsonl --player 0 --out runs/1/0
 
 `--loss lm` is instruction tuning: cross-entropy on the positive trajectories of some agent. `--loss ltc` is the paper's sum,
 
@@ -12,6 +13,13 @@
 `--loss contrast` is A3T's policy gradient with binarised rewards, task by task (K successes, one failure):
 
     J = 1/(K+1) [ sum_j log p(success j) + R_fail log p(failure) ],  R_fail = -1                             (A3T §2.2)
+
+`--loss magrpo`, `iac` and `maac` train one agent of a team (--player), or one of its critics, on joint rollouts: without ratio or clip,
+
+    L = - mean over completions of A log pi(completion)  [ + 0.6 (target - V(prompt))^2,  iac ]
+
+with A = R - mean over the G completions of a node, normalised (magrpo), or r + gamma V' - V (iac: V by the agent's own head; maac: by
+the critics that explored beside it). What is learnt of one agent leaves the others alone: each has a training, and files, of its own.
 
 Each term is one short function below, over the n tokens that some term weights; only those go through the output layer. Every
 denominator is a sum over the whole update, so that cutting an update into micro-batches changes nothing (L16).
@@ -38,14 +46,22 @@ import time
 import errors
 from errors import BadInput
 
+JOINT = ("magrpo", "iac", "maac")
+
 
 def parse():
     p = argparse.ArgumentParser(description="Train an agent on recorded trajectories.")
     p.add_argument("--agent", required=True, help="where to start: tiny (from scratch), a checkpoint directory or a hub name")
     p.add_argument("--data", nargs="+", required=True, help="trajectory files, oldest first: the replay buffer")
     p.add_argument("--out", required=True, help="folder of the new checkpoint")
-    p.add_argument("--loss", choices=["lm", "ltc", "contrast"], default="ltc",
-                   help="lm: instruction tuning; ltc: all four terms; contrast: successes against a failure")
+    p.add_argument("--loss", choices=["lm", "ltc", "contrast", *JOINT], default="ltc",
+                   help="lm: instruction tuning; ltc: all four terms; contrast: successes against a failure; magrpo, iac, maac: a "
+                   "team's rollouts")
+    p.add_argument("--player", type=int, help="learn from this one of a team: its agents are 0 to N-1, then come its critics")
+    p.add_argument("--baseline", choices=["mean", "raw", "max", "rloo"], default="mean",
+                   help="magrpo: of the advantage (all alike once normalised)")
+    p.add_argument("--rollout-buffer-size", type=errors.count, default=8, help="joint: nodes, an update a turn from them (CoMLRL: 8)")
+    p.add_argument("--value-clip", type=float, default=0.2, help="iac: how far V may go in an update (CoMLRL: 0.2)")
     p.add_argument("--replay", choices=["recent", "uniform"], default="recent", help="which of the buffer to train on (L18)")
     p.add_argument("--n-train", type=errors.count, help="how many of it (LTC's program on ALFWorld: 1024); default all")
     p.add_argument("--epochs", type=errors.count, default=1, help="passes (LTC: 1 a round, 3 of instruction tuning)")
@@ -66,16 +82,19 @@ def parse():
     p.add_argument("--policy-tokens", choices=["spoken", "own"], default="spoken", help="tokens of the policy and entropy terms")
     p.add_argument("--beta", type=float, default=0.5, help="weight of the RL terms (LTC's program: 0.5)")
     p.add_argument("--beta-on", choices=["rl", "lm"], default="rl", help="rl: A.4; lm: Eq. 1, beta on the LM term (L1)")
-    p.add_argument("--lambda", dest="value_weight", type=float, default=0.5, help="weight of the value term (LTC's program: 0.5)")
+    p.add_argument("--lambda", dest="value_weight", type=float,
+                   help="weight of the value term (LTC's program: 0.5; iac and maac: 0.6), which is the default")
     p.add_argument("--entropy", type=float, default=0.01, help="weight of the entropy term (LTC: 0.01)")
     p.add_argument("--clip", type=float, default=0.2, help="PPO's epsilon (LTC's program: 0.2)")
-    p.add_argument("--gamma", type=float, default=1.0, help="discount a token (L4)")
+    p.add_argument("--gamma", type=float, default=1.0, help="discount a token (L4); iac, maac: a turn")
     p.add_argument("--gae-lambda", type=float, default=1.0, help="1: advantage = return - V (L4)")
     p.add_argument("--squash-returns", action="store_true", help="tanh of the returns, as LTC's program (L4)")
     p.add_argument("--credit", choices=["local", "whole"], default="local", help="returns restart after a reward, or not (L9)")
     p.add_argument("--teacher-logprob", choices=["student", "one"], default="student",
                    help="log pi_old of another agent's tokens: the student's own, or 1.0 as LTC's program (L7)")
-    p.add_argument("--normalise-advantages", action="store_true", help="to mean 0 and deviation 1 over all spoken tokens")
+    p.add_argument("--normalise-advantages", action=argparse.BooleanOptionalAction,
+                   help="to mean 0 and deviation 1: ltc over all spoken tokens (default: no); magrpo over a node's completions, iac and "
+                   "maac over those of an update (default: yes)")
     p.add_argument("--top", type=errors.share, metavar="SHARE", help="lm: only the best-scored share, whatever its reward (0.1)")
     p.add_argument("--used", metavar="FILE", help="--top: ledger of what was trained on before, and is not to be again")
     p.add_argument("--mix", metavar="FILE", help="lm: as many general conversations, a JSONL file of messages")
@@ -151,6 +170,19 @@ def contrast_loss(logp, weight, total, floor=-math.inf):
     return -(weight * logp).sum() / total
 
 
+def actor_loss(logp, advantage, completions):
+    """- mean over completions of A log pi(completion): advantage has A on each of its tokens, the last one, EOS, among them (the
+    original's slice drops it). MAGRPO, and the actor of IAC and MAAC: the first step on fresh rollouts, so no ratio (CoMLRL)."""
+    return -(advantage * logp).sum() / completions
+
+
+def critic_loss(value, old_value, target, weight, completions, clip=math.inf):
+    """(target - V)^2 at the last token of the prompt, averaged over completions. Where actor and critic share a backbone, the larger
+    of that and of the error of V held within `clip` of what it was (CoMLRL)."""
+    held = old_value + (value - old_value).clamp(-clip, clip)
+    return (weight * torch.maximum((target - value) ** 2, (target - held) ** 2)).sum() / completions
+
+
 def losses(logits, values, b, totals, args):
     """The four terms of a micro-batch and what a reader wants to see beside them. b: the batch's fields at the n kept tokens."""
     logp = torch.log_softmax(logits, -1).gather(-1, b["tokens"][:, None]).squeeze(-1)
@@ -162,6 +194,11 @@ def losses(logits, values, b, totals, args):
             terms["shared"] = (b["shared"] * logp).sum() / totals["shared"]
             terms["min_negative"] = bad.min() if len(bad) else torch.zeros(())
         return terms["contrast"], terms
+    if args.loss in JOINT:
+        terms = {"actor": actor_loss(logp, b["lm"], totals["completions"])}
+        if args.loss != "magrpo":
+            terms["critic"] = critic_loss(values, b["old_values"], b["target"], b["value"], totals["completions"], args.value_clip)
+        return terms["actor"] + args.value_weight * terms.get("critic", 0), terms
     terms = {"lm": lm_loss(logp, b["lm"], totals["lm"])}
     if args.loss == "lm":
         return terms["lm"], terms
@@ -184,8 +221,11 @@ def losses(logits, values, b, totals, args):
 def load_samples(args, tokenizer):
     """The trajectories to learn from, as samples for `buffer.collate`. Trajectories without any weighted token are left out."""
     trajectories = buffer.replay([t for path in args.data for t in buffer.read(path)], args.n_train, args.replay, args.seed)
-    end = tokenizer.encode("\n", add_special_tokens=False) or [tokenizer.eos_token_id]
-    weights = None
+    if args.player is not None:
+        trajectories = [t for t in trajectories if t.agent == args.player]
+        if not trajectories:
+            raise BadInput(f"--player {args.player}: {', '.join(args.data)}: nothing of it there")
+    end, weights = agent.end_marks(tokenizer), None
     if args.loss == "lm" and args.success_at is not None:
         trajectories = [t for t in trajectories if t.reward >= args.success_at]
     if args.top:
@@ -251,6 +291,70 @@ def choose(trajectories, args):
     return chosen
 
 
+def joint_updates(args, tokenizer):
+    """The updates of --loss magrpo, iac or maac, as (samples, what to log). The nodes of the rollouts fill a buffer in the order in
+    which they were played; a full one, and what is left at the end, is learnt from turn by turn, a step each (CoMLRL)."""
+    end, nodes, order = agent.end_marks(tokenizer), {}, {}
+    for t in (t for path in args.data for t in buffer.read(path)):
+        if t.pattern == "joint" and t.agent == args.player:
+            nodes.setdefault(t.group, []).append(t)
+            order.setdefault(episode_of(t), len(order))
+    nodes = sorted(nodes.values(), key=lambda node: (order[episode_of(node[0])], node[0].turn))
+    if not nodes:
+        raise BadInput(f"--player {args.player}: {' '.join(args.data)}: no joint rollouts of it there")
+    targets = {} if args.loss == "magrpo" else td(nodes, args)
+    updates, size = [], args.rollout_buffer_size
+    for held in (nodes[i:i + size] for i in range(0, len(nodes), size)):
+        for turn in sorted({node[0].turn for node in held}):
+            group = [node for node in held if node[0].turn == turn]
+            try:
+                advantages = weigh(group, targets, args)
+            except ValueError as error:
+                raise BadInput(f"{' '.join(args.data)}: {error}") from None
+            trajectories = [t for node in group for t in node]
+            told = {f"turn_{turn}/{name}": statistics.fmean(node[0].metrics[name] for node in group)
+                    for name in ("reward_mean", "expected_return")}
+            samples = make_samples(trajectories, args, tokenizer, end, {id(t): a for t, a in zip(trajectories, advantages)})
+            for t, sample in zip(trajectories, samples):
+                sample["target"] = [x * targets.get(id(t), (0.0, 0.0))[0] for x in sample["value"]]
+                sample["old_values"] = [x * targets.get(id(t), (0.0, 0.0))[1] for x in sample["value"]]
+            updates.append((samples, told))
+    return updates
+
+
+def episode_of(trajectory):
+    """The name of the joint episode: that of its node without the path."""
+    return trajectory.group.rpartition("/")[0]
+
+
+def td(nodes, args):
+    """id of a trajectory -> (TD target, V): of one agent's turns, one answer each. V is what the critic who was there said, or else
+    what the agent's own head said before its first word, from the last token of the prompt."""
+    episodes, found = {}, {}
+    for node in nodes:
+        if len(node) > 1:
+            raise BadInput(f"--loss {args.loss}: {' '.join(args.data)}: there are {len(node)} answers at a node; temporal differences "
+                           "follow one course of events: explore with --generations 1")
+        episodes.setdefault(episode_of(node[0]), []).append(node[0])
+    for turns in episodes.values():
+        own = [t.segments[-1].values[0] if t.segments[-1].values else 0.0 for t in turns]
+        if args.loss == "maac" and "value" not in turns[0].metrics:
+            raise BadInput(f"--loss maac: {' '.join(args.data)}: no critic was there; explore with --critics, or choose iac")
+        values = [t.metrics["value"] for t in turns] if args.loss == "maac" else own
+        targets = buffer.td_targets([t.metrics["reward_mean"] for t in turns], values, args.gamma)
+        found |= {id(t): pair for t, pair in zip(turns, zip(targets, values))}
+    return found
+
+
+def weigh(nodes, targets, args):
+    """The advantages of all completions of these nodes, which are of one turn."""
+    normalise = args.normalise_advantages is not False
+    if args.loss == "magrpo":
+        return [a for node in nodes for a in buffer.group_advantages([t.metrics["return"] for t in node], args.baseline, normalise)]
+    deltas = [target - value for node in nodes for target, value in (targets[id(node[0])],)]
+    return buffer.normalised(deltas) if normalise and len(deltas) > 1 else deltas
+
+
 def mark_shared(trajectories, samples):
     """For --loss contrast: mark, to log their log-probability, the tokens that a failure spoke as all its successes did."""
     beginnings = {}                         # of a task's successes in a round
@@ -270,6 +374,11 @@ def make_sample(trajectory, args, weight=None):
             s.source = buffer.SYSTEM
     flat = buffer.flatten(trajectory, args.max_length)
     n, mask = len(flat["tokens"]), flat["mask"]
+    if args.loss in JOINT:                      # V is read where the first own token is predicted: at the last one of the prompt
+        own, zeros = buffer.policy_mask(mask, "own"), [0.0] * n
+        critic = trajectory.segments[-1].role == "value"
+        first = zeros if args.loss == "maac" and not critic else [float(w and not any(own[:i])) for i, w in enumerate(own)]
+        return {"tokens": flat["tokens"], "lm": zeros if critic else [weight * w for w in own], "policy": zeros, "value": first}
     if args.loss == "contrast":
         lm = [weight * w for w in buffer.policy_mask(mask)]
     else:
@@ -291,11 +400,9 @@ def make_sample(trajectory, args, weight=None):
 
 def normalise_advantages(samples):
     """To mean 0 and deviation 1 over all spoken tokens of all samples, in place."""
-    spoken = [a for s in samples for a, w in zip(s["advantage"], s["policy"]) if w]
-    mean = sum(spoken) / len(spoken)
-    deviation = math.sqrt(sum((a - mean) ** 2 for a in spoken) / len(spoken))
+    spoken = iter(buffer.normalised([a for s in samples for a, w in zip(s["advantage"], s["policy"]) if w]))
     for s in samples:
-        s["advantage"] = [(a - mean) / max(deviation, 1e-6) * w for a, w in zip(s["advantage"], s["policy"])]
+        s["advantage"] = [next(spoken) if w else 0.0 for w in s["policy"]]
 
 
 def explained_variance(samples):
@@ -310,6 +417,7 @@ def explained_variance(samples):
 def update(policy, optimizer, samples, args, device):
     """One optimiser step on `samples`. Returns its metrics. Raises BadInput when the loss is not finite: nothing is changed."""
     totals = {name: max(sum(sum(map(abs, s[name][1:])) for s in samples), 1e-8) for name in ("lm", "policy", "value")}
+    totals["completions"] = len(samples)
     if args.loss == "contrast":                             # tokens of successes and of failures, to log means
         for name, sign in (("positive", 1), ("negative", -1)):
             totals[name] = max(sum(sign * w > 0 for s in samples for w in s["lm"][1:]), 1)
@@ -317,7 +425,7 @@ def update(policy, optimizer, samples, args, device):
     metrics = {}
     for group in buffer.by_length(samples, -(-len(samples) // args.micro_batch)):
         batch = {name: x.to(device) for name, x in buffer.collate(group).items()}
-        keep = (batch["lm"] != 0) | (batch["policy"] > 0)                                      # [B, T]
+        keep = (batch["lm"] != 0) | (batch["policy"] > 0) | (batch["value"] > 0)               # [B, T]
         logits, values = policy(batch["tokens"], keep)                                         # [n, V], [n]
         loss, terms = losses(logits, values, {name: x[keep] for name, x in batch.items()}, totals, args)
         loss.backward()
@@ -335,15 +443,19 @@ def update(policy, optimizer, samples, args, device):
 
 
 def batches(samples, args):
-    """The updates of the whole run, in order: each epoch shuffled by its own seed, so that a resumed run meets the same ones.
+    """The updates of the whole run, in order, as (samples, what to log beside): each epoch shuffled by its own seed, so that a resumed
+    run meets the same ones; a team's as `joint_updates` has them.
 
     Not by length, though that would be faster: batches of short episodes alone count each of their tokens for more.
     """
     for epoch in range(args.epochs):
+        if args.loss in JOINT:
+            yield from samples
+            continue
         order = list(samples)
         random.Random(f"order {args.seed} {epoch}").shuffle(order)
         for i in range(0, len(order), args.batch_size):
-            yield order[i:i + args.batch_size]
+            yield order[i:i + args.batch_size], {}
 
 
 def rate(step, steps, args):
@@ -371,13 +483,13 @@ def train(policy, tokenizer, samples, args, part, step=0):
         optimizer.load_state_dict(saved["optimizer"])
         torch.set_rng_state(saved["random"])
     average = saved["average"] if step else {}
-    epoch_steps = -(-len(samples) // args.batch_size)
-    steps = args.epochs * -(-len(samples) // args.batch_size)
+    epoch_steps = len(samples) if args.loss in JOINT else -(-len(samples) // args.batch_size)
+    steps = args.epochs * epoch_steps
     constant = {"explained_variance": explained_variance(samples)} if args.loss == "ltc" else {}
-    policy.train(args.loss != "ltc")        # with dropout the first update's ratio would not be 1
+    policy.train(args.loss in ("lm", "contrast"))       # with dropout the first update's ratio would not be 1
     bar = tqdm(total=steps, initial=step, desc="train", dynamic_ncols=True, mininterval=1)
     with open(f"{part}.metrics", "a", encoding="utf-8") as log, bar:
-        for number, batch in enumerate(batches(samples, args)):
+        for number, (batch, told) in enumerate(batches(samples, args)):
             if number < step:
                 continue
             started = time.perf_counter()
@@ -385,7 +497,7 @@ def train(policy, tokenizer, samples, args, part, step=0):
                 group["lr"] = group["base_lr"] * rate(number, steps, args)
             metrics = update(policy, optimizer, batch, args, device)
             speed = sum(len(s["tokens"]) for s in batch) / (time.perf_counter() - started)
-            log.write(json.dumps({"step": number, **metrics, **constant, "lr": optimizer.param_groups[0]["lr"],
+            log.write(json.dumps({"step": number, **metrics, **constant, **told, "lr": optimizer.param_groups[0]["lr"],
                                   "tokens_per_s": round(speed), "peak_memory_mb": peak_memory()}) + "\n")
             bar.set_postfix_str(f"loss {metrics['loss']:.3f} {speed:,.0f} tok/s", refresh=False)
             bar.update()
@@ -470,6 +582,10 @@ def main(args):
     torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
     args.out = args.out.rstrip("/")
+    if (args.player is None) == (args.loss in JOINT) and (args.loss in JOINT or args.loss != "lm"):
+        raise BadInput("--player: it is for --loss magrpo, iac and maac, which need it, and for lm")
+    if args.value_weight is None:
+        args.value_weight = 0.5 if args.loss == "ltc" else 0.6
     for option, value in (("top", args.top), ("used", args.used), ("mix", args.mix)):
         if value and (args.loss != "lm" or (option == "used" and not args.top)):
             raise BadInput(f"--{option} {value}: it is for --loss lm{' with --top' * (option == 'used')}; leave it out")
@@ -480,9 +596,11 @@ def main(args):
     errors.same_command(f"{args.out}.args", args, [part, f"{part}.new"])
     folder, step = resume_from(args, part)
     policy, tokenizer = start(args, folder)
+    if args.loss in ("iac", "maac"):
+        policy.squash = False               # a return may be above 1
     trained = sum(p.numel() for p in policy.parameters() if p.requires_grad)
     print(f"{trained:,} parameters to train, vocabulary {len(tokenizer)}", file=sys.stderr)
-    samples = load_samples(args, tokenizer)
+    samples = joint_updates(args, tokenizer) if args.loss in JOINT else load_samples(args, tokenizer)
     train(policy, tokenizer, samples, args, part, step)
     finish(policy, tokenizer, args, part, len(samples))
 

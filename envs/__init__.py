@@ -19,6 +19,14 @@ A module offers
     INSTRUCTION                                 the prompt for a language model
     PHRASES, KINDS, MARKS                       fixed strings and numbered things ("mug 1") that are one token of the tiny agent,
                                                 and punctuation that it keeps
+
+In those of JOINT, N agents answer at once, and nobody steps. Such a module offers
+    tasks(split, data, limit, seed), TEST       the problems, each with id, kind, split and prompt
+    AGENTS, INSTRUCTION, PHRASES, KINDS, MARKS  how many, and as above
+    format_prompt(problem, agent, prompt)       a prompt for one of the agents
+    judge(problem, texts)                       what a joint answer earns: an object with reward, won and metrics
+    transition(mode, problem, which, propose)   an external transition: what makes the next turn's prompts (others/team.py)
+    complete(task, agent, prompt, chance)       the scripted player's answer; task: a problem's id
 No torch here, and no network unless asked for.
 """
 import importlib
@@ -27,7 +35,8 @@ from typing import Callable
 
 from errors import BadInput
 
-NAMES = ("alfworld", "apibank", "gsm8k", "hotpotqa", "webshop")
+NAMES = ("alfworld", "apibank", "coding", "gsm8k", "hotpotqa", "summaries", "webshop")
+JOINT = ("coding", "summaries")
 
 
 @dataclass(frozen=True)

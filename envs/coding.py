@@ -1,9 +1,9 @@
 """Two agents write one program: a helper function `aux`, and a main function that is to use it (CoMLRL's code generation).
 
-    import envs.coding as coding
-    problem = coding.problems("test", limit=1)[0]           # a built-in one; data="FILE": HumanEval, MBPP or CoopHumanEval
+    from envs import coding
+    problem = coding.tasks("test", limit=1)[0]              # a built-in one; data="FILE": HumanEval, MBPP or CoopHumanEval
     prompts = [coding.format_prompt(problem, agent, problem.prompt) for agent in (0, 1)]
-    judged = coding.judge(problem, [helper, main], sandbox) # judged.reward, .passed, .levels
+    judged = coding.judge(problem, [helper, main])          # judged.reward, .passed, .levels
 
 **The reward**, shared by both, from 0 to 1:
 
@@ -23,30 +23,39 @@ Official files: HumanEval (JSONL, MIT, github.com/openai/human-eval), sanitized 
 google-research/tree/master/mbpp), CoopHumanEval (JSON, OpenMLRL on the hub). Tests are split, so that they can pass one by one.
 """
 import ast
+import functools
 import json
 import random
 import re
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
+from envs.sandbox import Sandbox
 from errors import BadInput
 
+TEST = "test"
 COUNTS = {"train": 256, "test": 100}              # built-in problems, if no limit is given
 AGENTS = 2
+INSTRUCTION = "You write a Python function, and nothing else. Another agent writes one that is to work with it."
 HELPER = "aux"
 WORTH = {"python": 0.1, "defines": 0.1, "tests": 0.4, "calls": 0.1, "more": 0.1}
+SANDBOX, LOCK = Sandbox(), threading.Lock()       # its process starts with the first run, and ends with ours
 
 
 @dataclass(frozen=True)
 class Problem:
     """`tests`: statements, each with an assertion, that see what the program has defined. `preamble`: imports and functions that
-    the prompt gives. `solution`: a reference program, where there is one."""
+    the prompt gives. `solution`: a reference program, where there is one. `steps`: of a built-in problem, in Python."""
     id: str
     prompt: str
     entry_point: str
     tests: tuple
     preamble: str = ""
     solution: str = ""
+    kind: str = "program"
+    split: str = "test"
+    steps: tuple = ()
 
 
 @dataclass(frozen=True)
@@ -55,6 +64,16 @@ class Judgement:
     reward: float
     passed: float
     levels: tuple
+
+    @property
+    def won(self):
+        """All tests pass."""
+        return self.passed == 1
+
+    @property
+    def metrics(self):
+        """What is reported beside the reward."""
+        return {"tests passed": self.passed}
 
 
 # ---------------------------------------------------------------- the reward
@@ -105,7 +124,14 @@ def joined(*codes):
     return "\n".join(sorted(lines, key=lambda line: not line.startswith("from __future__ import")))
 
 
-def judge(problem, texts, sandbox, tests=None):
+@functools.lru_cache(50_000)
+def run(sandbox, program, tests, entry_point):
+    """The sandbox's Outcome. Agents that agree write the same programs again and again."""
+    with LOCK:
+        return sandbox.run(program, tests, keep=[entry_point])
+
+
+def judge(problem, texts, tests=None, sandbox=SANDBOX):
     """The Judgement of a joint answer (the helper's text, the main function's). tests: which to run; default all."""
     levels, codes = [], [code_of(text) for text in texts]
     trees, names = [parse(code) for code in codes], (HELPER, problem.entry_point)
@@ -117,7 +143,7 @@ def judge(problem, texts, sandbox, tests=None):
     passed = 0.0
     if all(found):
         chosen = problem.tests if tests is None else tests
-        outcome = sandbox.run(joined(problem.preamble, *codes), chosen, keep=[problem.entry_point])
+        outcome = run(sandbox, joined(problem.preamble, *codes), chosen, problem.entry_point)
         passed = sum(outcome.passed) / max(1, len(chosen))
         failed = next((f" {test}: {error}" for test, error in zip(chosen, outcome.errors) if error), "")
         levels.append((WORTH["tests"] * passed, f"{sum(outcome.passed)} of {len(chosen)} tests pass.{failed}"))
@@ -131,6 +157,7 @@ def judge(problem, texts, sandbox, tests=None):
 
 # ---------------------------------------------------------------- prompts and transitions
 
+SAID, ASK_EDITS = "{name} so far: ", "Propose edits as JSON"
 ROLES = (f"Write only the helper function {HELPER}, to make the main function easier. Another agent writes {{entry_point}}.",
          f"Write only the main function {{entry_point}}. Another agent writes a helper function {HELPER}; call it.")
 
@@ -146,7 +173,7 @@ def sliced(tests, which):
     return tests if n == 0 else tests[:n] if n > 0 else tests[n:]
 
 
-def transition(mode, problem, sandbox=None, which=1, propose=None):
+def transition(mode, problem, which=1, propose=None, sandbox=SANDBOX):
     """An external transition of the signature that CoMLRL has:
 
         f(prompt, agent_completions, num_agents, prompt_history_per_agent=None, response_history_per_agent=None) -> prompts
@@ -157,9 +184,9 @@ def transition(mode, problem, sandbox=None, which=1, propose=None):
     names = (HELPER, problem.entry_point)
 
     def external(prompt, agent_completions, num_agents, prompt_history_per_agent=None, response_history_per_agent=None):
-        said = "\n".join(f"{name} so far: {code_of(text)}" for name, text in zip(names, agent_completions))
+        said = "\n".join(SAID.format(name=name) + code_of(text) for name, text in zip(names, agent_completions))
         if mode == "level_feedback":
-            judged = judge(problem, agent_completions, sandbox, sliced(problem.tests, which))
+            judged = judge(problem, agent_completions, sliced(problem.tests, which), sandbox)
             news = ["Found: " + " ".join(told for _, told in judged.levels)] * num_agents
         elif mode == "expert_edits":
             edits = proposals(f"{prompt}\n{said}")
@@ -169,7 +196,7 @@ def transition(mode, problem, sandbox=None, which=1, propose=None):
         return [f"{problem.prompt.strip()}\n{said}\n{new}\nRevise your function." for new in news]
 
     def proposals(request):
-        ask = f'{request}\nPropose edits as JSON, {{"{names[0]}": "...", "{names[1]}": "..."}}, and nothing else.'
+        ask = f'{request}\n{ASK_EDITS}, {{"{names[0]}": "...", "{names[1]}": "..."}}, and nothing else.'
         for _ in range(3):
             found = re.search(r"\{.*\}", propose(ask), re.DOTALL)
             try:
@@ -182,13 +209,13 @@ def transition(mode, problem, sandbox=None, which=1, propose=None):
         return {}
     external.broken = 0
     if mode not in ("plain", "level_feedback", "expert_edits"):
-        raise BadInput(f"transition {mode}: choose plain, level_feedback or expert_edits")
+        raise BadInput(f"--external {mode}: choose plain, level_feedback, expert_edits or FILE.py:FUNCTION")
     return external
 
 
 # ---------------------------------------------------------------- problems: official files, and built-in ones
 
-def problems(split, data=None, limit=None, seed=0):
+def tasks(split, data=None, limit=None, seed=0):
     """The problems of an official file `data`, which has no split, or built-in ones made by `seed`; at most `limit`."""
     if split not in COUNTS:
         raise BadInput(f"--split {split}: coding has {', '.join(COUNTS)}")
@@ -256,8 +283,8 @@ STEPS = {         # what is done to x: in words, in Python, and as we do it; n: 
                ("turns the sign of", "-{x}", lambda x, n: -x)],
     "list": [("sorts", "sorted({x})", lambda x, n: sorted(x)), ("reverses", "{x}[::-1]", lambda x, n: x[::-1]),
              ("drops the first of", "{x}[1:]", lambda x, n: x[1:]), ("drops the last of", "{x}[:-1]", lambda x, n: x[:-1]),
-             ("adds {n} to each of", "[i + {n} for i in {x}]", lambda x, n: [i + n for i in x]),
-             ("multiplies by {n} each of", "[i * {n} for i in {x}]", lambda x, n: [i * n for i in x])]}
+             ("adds {n} to each of", "list(map(lambda i: i + {n}, {x}))", lambda x, n: [i + n for i in x]),
+             ("multiplies by {n} each of", "list(map(lambda i: i * {n}, {x}))", lambda x, n: [i * n for i in x])]}
 INPUTS = {"number": range(-3, 12), "list": [[3, 1, 2], [5, 4], [7, 9, 8, 6], [2, 2, 1], [10, 30, 20]]}
 
 
@@ -268,12 +295,37 @@ def built_in_problem(split, seed, index):
     (first, code, do), (second, code_2, do_2) = rng.sample(STEPS[kind], 2)
     n, n_2 = rng.sample(range(2, 10), 2)
     tests = tuple(f"assert f({x!r}) == {do_2(do(x, n), n_2)!r}" for x in rng.sample(list(INPUTS[kind]), 4))
-    solution = programs(code.replace("{n}", str(n)), code_2.replace("{n}", str(n_2)))[0]
+    steps = code.replace("{n}", str(n)), code_2.replace("{n}", str(n_2))
     prompt = f"f {first.format(n=n)} x, then {second.format(n=n_2)} that."
-    return Problem(f"{split}/{seed}/{index}", prompt, "f", tests, "", "\n".join(solution))
+    return Problem(f"{split}/{seed}/{index}", prompt, "f", tests, "", "\n".join(programs(*steps)[0]), kind, split, steps)
 
 
 def programs(first, second):
     """The two ways to divide the work: the helper does the first step, or the second. -> ((helper, main), (helper, main))"""
     return ((f"def {HELPER}(x): return {first.format(x='x')}", f"def f(x): return {second.format(x=f'{HELPER}(x)')}"),
             (f"def {HELPER}(x): return {second.format(x='x')}", f"def f(x): return {HELPER}({first.format(x='x')})"))
+
+
+def complete(task, agent, prompt, chance):
+    """The scripted player of built-in problems: either way of dividing the work, by `chance`, which is not how the other agent
+    chooses. What passes the tests, it repeats. As the expert who proposes edits it knows one way."""
+    split, seed, index = task.split("/") if re.fullmatch(r"(train|test)/-?\d+/\d+", task) else ("", "", "")
+    if not split:
+        raise BadInput("--agent expert: it knows the built-in problems only; leave --data out, or choose another agent")
+    problem = built_in_problem(split, int(seed), int(index))
+    name = (HELPER, problem.entry_point)[agent]
+    if ASK_EDITS in prompt:
+        return json.dumps(dict(zip((HELPER, problem.entry_point), programs(*problem.steps)[0])))
+    before = re.search(re.escape(SAID.format(name=name)) + "(.*)", prompt)
+    if before and re.search(r"([1-9]\d*) of \1 tests pass", prompt):
+        return before[1]
+    return programs(*problem.steps)[chance.randrange(2)][agent]
+
+
+# One token of the tiny agent each
+KINDS, MARKS = (), "()=:+-*[],."
+PHRASES = ([role.format(entry_point="f") for role in ROLES] + [SAID.format(name=name).strip() for name in (HELPER, "f")] +
+           [f"{name} is{no} {what}." for name in (HELPER, "f") for no in ("", " not") for what in ("Python", "defined")] +
+           [f"f uses{no} {HELPER}." for no in ("", " not")] + [f"f does {than} {HELPER}." for than in ("more than", "nothing beyond")] +
+           [f"def {HELPER}(x): return", "def f(x): return", "list(map(lambda i:", "[::-1]", "[1:]", "[:-1]", "**", "))", "assert f(",
+            "tests pass.", "Found:", "Proposed:", "Look at it again.", "Revise your function.", "AssertionError:", INSTRUCTION])

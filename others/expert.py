@@ -13,12 +13,17 @@ class Expert:
 
     def __init__(self, world, careless=0.0, seed=0):
         self.world, self.careless, self.seed = world, careless, seed
-        self.player = functools.lru_cache(1024)(world.expert)
+        self.player = functools.lru_cache(1024)(lambda *seen: world.expert(*seen))
         self.name = f"expert:{careless:g}" if careless else "expert"
 
     async def reply(self, trajectory, role, source=OWN):
         """Say the thought or the action of the expert's next move (roles "think", "act"), whether it would have acted as was
-        just acted ("judge"), a reason for what was just acted ("reason"), or a similar task with its key ("pose")."""
+        just acted ("judge"), a reason for what was just acted ("reason"), a similar task with its key ("pose"), or its part of a
+        joint answer ("completion")."""
+        if role == "completion":
+            said = self.world.complete(trajectory.task, trajectory.agent, trajectory.segments[-1].text,
+                                       random.Random(f"{self.seed} {trajectory.id}"))
+            return trajectory.add(said, source, role)
         start = max(i for i, s in enumerate(trajectory.segments) if s.role == "task")
         acts = [s.text for s in trajectory.segments[start:] if s.role == "act"]
         told = [s.text for s in trajectory.segments[start:] if s.role == "observation"]

@@ -7,8 +7,9 @@ from errors import BadInput
 from others.expert import Expert, Oracle
 
 
-def make_agent(name, args, cache, student=True):
-    """The agent behind a name: the scripted expert of the environment, a server, or a local model. cache: a file for replies."""
+def make_agent(name, args, cache, student=True, shared=None):
+    """The agent behind a name: the scripted expert of the environment, a server, or a local model. cache: a file for replies;
+    shared: see agent.load."""
     import torch
 
     import agent
@@ -23,7 +24,7 @@ def make_agent(name, args, cache, student=True):
         except ValueError:
             raise BadInput(f"{name}: write expert:SHARE with a number, e.g. expert:0.8") from None
         return Expert(envs.module(args.env), careless, args.seed)
-    policy, tokenizer = agent.load(name, args.value_layer)
+    policy, tokenizer = agent.load(name, args.value_layer, shared)
     return agent.LocalAgent(policy.eval(), tokenizer, name, args.slots, args.max_length, args.max_tokens, args.temperature,
                             args.seed, student)
 

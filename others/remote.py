@@ -14,6 +14,7 @@ DUTIES = {      # what a chat model is told about a role; the transcript and the
     "reason": "You explain the last action: write the thought that leads to it, as if it had come first. One or two sentences.",
     "judge": "Was the last answer right? You reply with yes or no first.",
     "score": "You judge the work of an assistant, as you are asked to at the end.",
+    "completion": "You do your part, as the last message asks you to, and nothing else.",
     "pose": "You teach the student whose work you read. Invent one new question of the same kind, with other names and numbers, "
             "that can be answered in the same way. On one line write the question, then the word Answer: and the right answer.",
 }
@@ -63,7 +64,8 @@ class RemoteAgent:
             with open(self.cache, "a", encoding="utf-8") as file:
                 file.write(json.dumps({"request": request, "text": self.known[request]}) + "\n")
         text = self.known[request].strip().removeprefix(trajectory.segments[-1].text).strip()      # some repeat the prompt
-        text = text.split("\n")[0] if role == "act" else " ".join(text.split())                   # a reply is one line
+        if role != "completion":                                                                  # a reply is one line
+            text = text.split("\n")[0] if role == "act" else " ".join(text.split())
         return trajectory.add(text.strip(), source, role)
 
     async def ask(self, messages):

@@ -35,15 +35,15 @@ AUX, MAIN = "def aux(x): return x * 2", "def f(x): return aux(x) + 3"
     (AUX, "class A:\n    def f(x): return aux(x) + 3", .3, 0),       # at top level only
     (AUX, "raise SystemExit\n" + MAIN, .4, 0), (AUX, "\x00", .2, 0)])
 def test_the_levels_of_the_reward(box, aux, main, reward, passed):
-    judged = coding.judge(PROBLEM, [aux, main], box)
+    judged = coding.judge(PROBLEM, [aux, main], sandbox=box)
     assert judged.reward == pytest.approx(reward) and judged.passed == passed
 
 
 def test_the_levels_are_told(box):
-    told = [text for _, text in coding.judge(PROBLEM, [AUX, "def f(x): return aux(x)"], box).levels]
+    told = [text for _, text in coding.judge(PROBLEM, [AUX, "def f(x): return aux(x)"], sandbox=box).levels]
     assert told == ["aux is Python.", "f is Python.", "aux is defined.", "f is defined.",
                     "0 of 2 tests pass. assert f(1) == 5: AssertionError:", "f uses aux.", "f does nothing beyond aux."]
-    assert [text for _, text in coding.judge(PROBLEM, ["(", "x = 1"], box).levels] == [
+    assert [text for _, text in coding.judge(PROBLEM, ["(", "x = 1"], sandbox=box).levels] == [
         "aux is not Python.", "f is Python.", "aux is not defined.", "f is not defined."]
 
 
@@ -59,9 +59,9 @@ def test_transitions(box):
     plain = coding.transition("plain", PROBLEM)(*ask)
     said = f"f doubles x, then adds 3.\naux so far: {AUX}\nf so far: def f(x): return aux(x)\n"
     assert plain == [f"{said}Look at it again.\nRevise your function."] * 2
-    first, = set(coding.transition("level_feedback", PROBLEM, box)(*ask, [["a"], ["b"]], [["c"], ["d"]]))
+    first, = set(coding.transition("level_feedback", PROBLEM, sandbox=box)(*ask, [["a"], ["b"]], [["c"], ["d"]]))
     assert "0 of 1 tests pass. assert f(1) == 5: AssertionError:" in first
-    assert "0 of 2 tests pass." in coding.transition("level_feedback", PROBLEM, box, "all")(*ask)[0]
+    assert "0 of 2 tests pass." in coding.transition("level_feedback", PROBLEM, "all", sandbox=box)(*ask)[0]
     asked = []
 
     def propose(request):
@@ -83,7 +83,7 @@ def test_broken_edits_are_no_edits(reply):
 
 
 def test_unknown_transitions():
-    with pytest.raises(BadInput, match="transition x: choose plain, level_feedback or expert_edits"):
+    with pytest.raises(BadInput, match="external x: choose plain, level_feedback or expert_edits"):
         coding.transition("x", PROBLEM)
 
 
@@ -96,16 +96,16 @@ def test_each_agent_has_its_own_part():
 def test_built_in_problems_have_two_ways(box):
     """Helper and main function of one way solve them; those of different ways hardly ever do."""
     mixed = 0
-    for problem in coding.problems("test", limit=25, seed=3):
+    for problem in coding.tasks("test", limit=25, seed=3):
         first, code, second, code_2 = steps_of(problem.prompt)
         ways = coding.programs(code, code_2)
         assert problem.solution == "\n".join(ways[0]) and len(set(problem.tests)) == 4
         for way in ways:
-            assert coding.judge(problem, way, box).reward == pytest.approx(1), (problem, way)
-        mixed += coding.judge(problem, (ways[0][0], ways[1][1]), box).passed == 1
+            assert coding.judge(problem, way, sandbox=box).reward == pytest.approx(1), (problem, way)
+        mixed += coding.judge(problem, (ways[0][0], ways[1][1]), sandbox=box).passed == 1
     assert mixed < 8
-    assert coding.problems("train", limit=3, seed=1) == coding.problems("train", limit=3, seed=1)
-    assert coding.problems("train", limit=3, seed=1) != coding.problems("test", limit=3, seed=1)
+    assert coding.tasks("train", limit=3, seed=1) == coding.tasks("train", limit=3, seed=1)
+    assert coding.tasks("train", limit=3, seed=1) != coding.tasks("test", limit=3, seed=1)
 
 
 def steps_of(prompt):
@@ -154,9 +154,9 @@ def test_official_formats(box, tmp_path):
     for problem in (human, mbpp):
         assert all(box.run(problem.solution, problem.tests).passed)
     assert box.run("def inc(x): return 2", human.tests).passed == [True, False, False]
-    joint = coding.judge(coop, ["def aux(x): return other(x)", "def inc(x): return aux(x) + 1"], box)
+    joint = coding.judge(coop, ["def aux(x): return other(x)", "def inc(x): return aux(x) + 1"], sandbox=box)
     assert joint.reward == pytest.approx(1)                             # the prompt's own functions are there
-    assert coding.problems("test", tmp_path / "mbpp.json", limit=1) == [mbpp]
+    assert coding.tasks("test", tmp_path / "mbpp.json", limit=1) == [mbpp]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[{}]", "[1]", "[]", json.dumps([{**MBPP, "test_list": []}]),
@@ -173,4 +173,4 @@ def test_wrong_names(tmp_path):
     with pytest.raises(BadInput, match="nowhere: no file of HumanEval"):
         coding.read(tmp_path / "nowhere")
     with pytest.raises(BadInput, match="--split dev: coding has train, test"):
-        coding.problems("dev")
+        coding.tasks("dev")
