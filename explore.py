@@ -71,7 +71,9 @@ def parse():
     p.add_argument("--round", type=int, default=0, help="number of this exploration, stored in the record")
     p.add_argument("--temperature", type=float, default=1.0, help="of sampling; 0 is greedy")
     p.add_argument("--overwrite", action="store_true", help="replace a finished OUT, and forget an unfinished one")
-    return p.parse_args()
+    args = p.parse_args()
+    args.pattern = args.pattern or ("joint" if args.env in envs.JOINT else "monologue")
+    return args
 
 
 def add_arguments(p):
@@ -254,7 +256,6 @@ def root_end(trajectory, team, args):
 
 def main():
     args = parse()
-    args.pattern = args.pattern or ("joint" if args.env in envs.JOINT else "monologue")
     if (args.pattern == "joint") != (args.env in envs.JOINT):
         raise BadInput(f"--pattern {args.pattern}: joint is for --env {' and '.join(envs.JOINT)}, and the others are not")
     if os.path.exists(args.out) and not args.overwrite:

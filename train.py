@@ -116,7 +116,10 @@ def parse():
     p.add_argument("--save-every", type=errors.count, default=200, help="updates between checkpoints to resume from")
     p.add_argument("--threads", type=errors.count, default=1, help="CPU threads; more than one helps only bigger models")
     p.add_argument("--overwrite", action="store_true", help="replace a finished OUT, and forget an unfinished one")
-    return p.parse_args()
+    args = p.parse_args()
+    if args.value_weight is None:
+        args.value_weight = 0.6 if args.loss in JOINT else 0.5
+    return args
 
 
 if __name__ == "__main__":
@@ -584,8 +587,6 @@ def main(args):
     args.out = args.out.rstrip("/")
     if (args.player is None) == (args.loss in JOINT) and (args.loss in JOINT or args.loss != "lm"):
         raise BadInput("--player: it is for --loss magrpo, iac and maac, which need it, and for lm")
-    if args.value_weight is None:
-        args.value_weight = 0.5 if args.loss == "ltc" else 0.6
     for option, value in (("top", args.top), ("used", args.used), ("mix", args.mix)):
         if value and (args.loss != "lm" or (option == "used" and not args.top)):
             raise BadInput(f"--{option} {value}: it is for --loss lm{' with --top' * (option == 'used')}; leave it out")

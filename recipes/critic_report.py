@@ -47,7 +47,7 @@ def chat_loss(policy, tokenizer, chats):
     import torch
 
     import agent
-    end, losses = tokenizer.encode("\n", add_special_tokens=False) or [tokenizer.eos_token_id], []
+    end, losses = agent.end_marks(tokenizer), []
     for t in chats:
         for segment in t.segments:
             segment.tokens = agent.encode(tokenizer, end, segment)

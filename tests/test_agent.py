@@ -80,7 +80,7 @@ def talk_all(local, scripts, ids, stop=STOP):
 
 def plain(policy, tokenizer, texts, id, max_tokens, temperature, seed):
     """The same by full forward passes of the plain Transformers model: a list of (tokens, logprobs, values), one a reply."""
-    end = tokenizer.encode("\n") or [tokenizer.eos_token_id]
+    end = agent.end_marks(tokenizer)["line"]
     tokens, chance, replies = [], random.Random(f"{seed} {id}"), []
     for text in texts:
         tokens += tokenizer.encode(text) + end + tokenizer.encode(patterns.PROMPTS["act"])
@@ -287,7 +287,7 @@ def test_mask_and_rewards_of_an_experts_record(tokenizer):
     def player(first, steps, careless):
         return "I see a mug 1.", ("take mug 2 from shelf 1" if steps else "go to desk 1")
     trajectory = monologue(Expert(Namespace(expert=player)))
-    end = tokenizer.encode("\n") or [tokenizer.eos_token_id]
+    end = agent.end_marks(tokenizer)
     for segment in trajectory.segments:
         segment.tokens = agent.encode(tokenizer, end, segment)
     assert rendered(trajectory, tokenizer) == EXPECTED
@@ -412,7 +412,7 @@ def test_a_full_checkpoint_comes_back(tokenizer, tmp_path):
     back, words = agent.load(str(tmp_path))
     for x, y in zip(outputs(policy, tokenizer), outputs(back, words), strict=True):
         assert (x - y).abs().max() < 1e-6
-    assert back.value_layer == -1 and json.load(open(tmp_path / "state.json")) == {"step": 3, "value_layer": -1}
+    assert back.value_layer == -1 and json.load(open(tmp_path / "state.json")) == {"step": 3, "value_layer": -1, "squash": True}
     assert words.get_vocab() == tokenizer.get_vocab() and words.encode("go to mug 1") == tokenizer.encode("go to mug 1")
     other = AutoModelForCausalLM.from_pretrained(tmp_path).eval()
     tokens = torch.tensor([tokenizer.encode("go to desk 1 take mug 2 from shelf 1")])

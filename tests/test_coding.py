@@ -83,7 +83,7 @@ def test_broken_edits_are_no_edits(reply):
 
 
 def test_unknown_transitions():
-    with pytest.raises(BadInput, match="external x: choose plain, level_feedback or expert_edits"):
+    with pytest.raises(BadInput, match="external x: choose plain, level_feedback, expert_edits"):
         coding.transition("x", PROBLEM)
 
 

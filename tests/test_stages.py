@@ -479,11 +479,11 @@ def test_a_schedule_warms_up_and_ends_at_zero():
 
 def test_every_epoch_is_another_order_of_the_same(student):
     args = train_args("--agent", "x", "--data", "x", "--out", "x", "--epochs", 2, "--batch-size", 4)
-    found = [[s["id"] for s in b] for b in train.batches(samples_of_lengths(range(10)), args)]
+    found = [[s["id"] for s in b] for b, _ in train.batches(samples_of_lengths(range(10)), args)]
     assert [len(b) for b in found] == [4, 4, 2] * 2
     one, two = sum(found[:3], []), sum(found[3:], [])
     assert sorted(one) == sorted(two) == list(range(10)) and one != two
-    assert found == [[s["id"] for s in b] for b in train.batches(samples_of_lengths(range(10)), args)]
+    assert found == [[s["id"] for s in b] for b, _ in train.batches(samples_of_lengths(range(10)), args)]
 
 
 def samples_of_lengths(lengths):
@@ -494,10 +494,10 @@ def test_batches_are_shuffled_whatever_their_lengths():
     """Every epoch has all samples, in an order of its own that the seed gives."""
     samples = [{"tokens": [0] * n} for n in range(1, 25)]
     args = train_args("--agent", "x", "--data", "x", "--out", "x", "--batch-size", 6, "--epochs", 2, "--seed", 3)
-    found = [[len(s["tokens"]) for s in batch] for batch in train.batches(samples, args)]
+    found = [[len(s["tokens"]) for s in batch] for batch, _ in train.batches(samples, args)]
     first, second = sum(found[:4], []), sum(found[4:], [])
     assert [len(batch) for batch in found] == [6] * 8 and sorted(first) == sorted(second) == list(range(1, 25))
-    assert first != second and found == [[len(s["tokens"]) for s in batch] for batch in train.batches(samples, args)]
+    assert first != second and found == [[len(s["tokens"]) for s in batch] for batch, _ in train.batches(samples, args)]
     assert sum(max(batch) - min(batch) > 6 for batch in found) >= 6                 # long and short ones together
 
 
