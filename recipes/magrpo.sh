@@ -13,16 +13,16 @@
 # who does not think of who does which step: what is to be learnt is an agreement.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-SEED=${SEED:-0} ENV=${ENV:-coding} OUT=${OUT:-runs/magrpo} ROUNDS=${ROUNDS:-4} TASKS=${TASKS:-64} JOINT_MODE=${JOINT_MODE:-aligned}
+SEED=${SEED:-0} ENV=${ENV:-coding} OUT=${OUT:-runs/magrpo} ROUNDS=${ROUNDS:-8} TASKS=${TASKS:-128} JOINT_MODE=${JOINT_MODE:-aligned}
 GENERATIONS=${GENERATIONS:-4} BASELINE=${BASELINE:-mean} RAW=${RAW:-}
 world="--env $ENV --external ${EXTERNAL:-level_feedback} --turns 2"
-learning="--loss magrpo --rollout-buffer-size ${BUFFER:-8} --baseline $BASELINE ${RAW:+--no-normalise-advantages}"
+learning="--loss magrpo --rollout-buffer-size ${BUFFER:-64} --baseline $BASELINE ${RAW:+--no-normalise-advantages}"
 if [ -n "${MODEL:-}" ]; then
     world+=" --data ${DATA:?give DATA=FILE, the official problems} --max-tokens 256 --max-length 2048 --split test" temperature=0.6
     learning+=" --lora-rank 16 --lora-alpha 32 --lr 5e-6 --max-length 2048" base=$MODEL
 else
     world+=" --max-length 400" temperature=1 base=$OUT/it
-    learning+=" --lr ${LR:-1e-3} --max-length 400"
+    learning+=" --lr ${LR:-1e-4} --max-length 400"
 fi
 source recipes/stages.sh
 
@@ -44,4 +44,4 @@ for i in $(seq "$ROUNDS"); do
     agents+=("MAGRPO $i=$before")
 done
 finish magrpo "$((SECONDS - started))" --agent "${agents[@]}" $world --limit 200 --seed "$((SEED + 100))"
-curve
+turns

@@ -3,6 +3,10 @@
     python recipes/plot.py curve runs/demo/eval --out runs/demo/curve.png
         Success of the agents named NAME N of an evaluation (its metrics.json) against N, one line a name, with 95% intervals.
 
+    python recipes/plot.py turns "aligned=runs/magrpo/eval" "cross=runs/magrpo-cross/eval" --steps 1280 --out runs/turns.png
+        What a team's turns earned (turn_1/reward_mean, turn_2/reward_mean, ..., turn_1/expected_return) against N of its agents NAME
+        N, one colour a folder; with --steps, against the environment steps (reward evaluations) that a round had.
+
     python recipes/plot.py contrast "K >= 2=runs/a3t/1" "K >= 1=runs/a3t-k1/1" --out runs/stability.png
         How stable is a contrastive training? Log-probabilities by update (the metrics.jsonl of train.py --loss contrast) of what
         failures share with successes, and of failures. On tokens that a failure shares with all its K successes the weights of
@@ -17,13 +21,15 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import errors
 from errors import BadInput
+from evaluate import CURVE
 
 
 def parse():
     p = argparse.ArgumentParser(description="Draw what was measured.")
-    p.add_argument("what", choices=["curve", "contrast"], help="the picture")
-    p.add_argument("folder", nargs="+", help="curve: a folder of evaluate.py; contrast: folders of train.py, each with an "
-                   "optional name: NAME=FOLDER")
+    p.add_argument("what", choices=["curve", "turns", "contrast"], help="the picture")
+    p.add_argument("folder", nargs="+", help="curve, turns: folders of evaluate.py (curve: one); contrast: folders of train.py; each "
+                   "with an optional name: NAME=FOLDER")
+    p.add_argument("--steps", type=errors.count, default=1, help="turns: environment steps a round")
     p.add_argument("--out", required=True, help="the PNG to write")
     return p.parse_args()
 
@@ -39,7 +45,6 @@ def read(path, of, parse_file):
 
 def curve(folder, pyplot):
     """Success by number, one line a name."""
-    from evaluate import CURVE
     agents = read(os.path.join(folder, "metrics.json"), "evaluate.py", lambda file: [
         (a["name"], 100 * a["success"]["all"], [100 * x for x in a["interval"]]) for a in json.load(file)["agents"]])
     series = {}
@@ -57,6 +62,28 @@ def curve(folder, pyplot):
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.grid(alpha=0.3)
     axes.legend()
+    return figure
+
+
+def turns(entries, steps, pyplot):
+    """Mean reward of each turn, and the expected return, by round: one colour a folder, one kind of line a turn."""
+    figure, panels = pyplot.subplots(1, 2, figsize=(9, 3.6), sharex=True)
+    for number, entry in enumerate(entries):
+        name, _, folder = entry.rpartition("=")
+        points = read(os.path.join(folder, "metrics.json"), "evaluate.py", lambda file: sorted(
+            (int(found[2]) * steps, a["metrics"]) for a in json.load(file)["agents"] if (found := CURVE.fullmatch(a["name"]))))
+        if not points or "turn_1/reward_mean" not in points[0][1]:
+            raise BadInput(f"{folder}: no team there is named NAME N, so there is no curve to draw")
+        for metric in points[0][1]:
+            turn, _, what = metric.partition("/")
+            if what in ("reward_mean", "expected_return"):
+                style = ("--", "-", ":", "-.")[int(turn[5:]) % 4 - 1] if what == "reward_mean" else "-"
+                panels[int(what == "expected_return")].plot(*zip(*((x, metrics[metric]) for x, metrics in points)), style, marker=".",
+                                                       color=f"C{number}", label=f"{name or folder}, {metric}")
+    for axes, title in zip(panels, ("mean reward of a turn", "expected return")):
+        axes.set(title=title, xlabel="environment steps" if steps > 1 else "iteration")
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize="x-small")
     return figure
 
 
@@ -92,7 +119,10 @@ def main():
         raise BadInput("drawing needs a package; pip install matplotlib") from None
     matplotlib.use("Agg")
     from matplotlib import pyplot
-    figure = curve(args.folder[0], pyplot) if args.what == "curve" else contrast(args.folder, pyplot)
+    if args.what == "curve":
+        figure = curve(args.folder[0], pyplot)
+    else:
+        figure = turns(args.folder, args.steps, pyplot) if args.what == "turns" else contrast(args.folder, pyplot)
     figure.tight_layout()
     os.makedirs(os.path.dirname(args.out) or ".", exist_ok=True)
     figure.savefig(args.out, dpi=130)

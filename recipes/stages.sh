@@ -15,3 +15,7 @@ finish() {                                           # finish NAME SECONDS ARGUM
 curve() {                                            # draw what `finish` has measured
     python recipes/plot.py curve "$OUT/eval" --out "$OUT/curve.png"
 }
+
+turns() {                                            # the same of a team, by turn
+    python recipes/plot.py turns "$OUT/eval" --out "$OUT/turns.png"
+}
