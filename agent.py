@@ -32,6 +32,8 @@ from torch import nn
 from buffer import OTHER, OWN
 from errors import BadInput
 
+WHOLE = ("completion", "propose")       # roles whose replies may have several lines
+
 
 class Overflow(Exception):
     """The conversation has no room left in the model's context (LTC A.2: "overflowed")."""
@@ -117,7 +119,7 @@ class LocalAgent:
         room = self.max_length - len(talk.tokens)
         if room < 1:
             raise Overflow
-        stop = {self.tokenizer.eos_token_id} if role == "completion" else self.stop
+        stop = {self.tokenizer.eos_token_id} if role in WHOLE else self.stop
         request = Request(talk, min(room, self.max_tokens), stop, asyncio.get_running_loop().create_future())
         self.requests.append(request)
         if self.loop is None or self.loop.done():
@@ -309,9 +311,9 @@ def grown(memory, slots, length, like):
 # ------------------------------------------------------------------------------------------------------- text and tokens
 
 def end_marks(tokenizer):
-    """The ids that end what is said: of a line, and of a completion, which may have several lines."""
+    """The ids that end what is said: of a line, and of what may have several lines."""
     return {"line": tokenizer.encode("\n", add_special_tokens=False) or [tokenizer.eos_token_id],
-            "completion": [tokenizer.eos_token_id], "prompt": []}
+            "prompt": [], **{role: [tokenizer.eos_token_id] for role in WHOLE}}
 
 
 def encode(tokenizer, end, segment):
@@ -322,7 +324,7 @@ def encode(tokenizer, end, segment):
 def decode(tokenizer, tokens, role):
     """The text of a reply: up to its end mark."""
     text = tokenizer.decode(tokens, skip_special_tokens=True)
-    return (text if role == "completion" else text.split("\n")[0]).strip()
+    return (text if role in WHOLE else text.split("\n")[0]).strip()
 
 
 def stop_tokens(tokenizer):

@@ -38,6 +38,8 @@ def parse():
     p.add_argument("--out", required=True, help="folder for metrics.json and the trajectories")
     explore.add_arguments(p)
     p.add_argument("--split", help="which tasks; default: the environment's held-out ones (LTC on ALFWorld: the 134 unseen ones)")
+    p.add_argument("--functions", nargs="+", metavar="FILE",
+                   help="mathqa: a functions.json of optimize.py, whose functions may be called: one for all agents, or one each, or none")
     p.add_argument("--runs", type=errors.count, default=1, help="runs with different chance (LTC: 3)")
     p.add_argument("--temperature", type=float, default=0.0, help="of sampling; 0 is greedy")
     p.add_argument("--show", type=int, default=0, help="print so many trajectories of the last agent")
@@ -168,10 +170,14 @@ def main():
     target = os.path.join(args.out, "metrics.json")
     if os.path.exists(target) and not args.overwrite:
         raise BadInput(f"{target}: is there already; give --overwrite or another --out")
-    tasks = explore.load_tasks(args)
+    named = [(name or agent, agent) for name, _, agent in (entry.rpartition("=") for entry in args.agent)]
+    functions = [None if file == "none" else file for file in args.functions or ["none"]]
+    functions *= len(named) if len(functions) == 1 else 1
+    if len(functions) != len(named):
+        raise BadInput(f"--functions: {len(functions)} files for {len(named)} agents; give one for all, or one (or none) each")
+    tasks = {file: explore.load_tasks(argparse.Namespace(**{**vars(args), "functions": file})) for file in functions}
     if args.summary and os.path.isdir(args.summary):
         raise BadInput(f"--summary {args.summary}: is a folder; give the name of a file")
-    named = [(name or agent, agent) for name, _, agent in (entry.rpartition("=") for entry in args.agent)]
     files = [run_file(name, run, args) for name, _ in named for run in range(args.runs)]
     if len(set(files)) < len(files):
         raise BadInput("--agent: two agents have the same name; write NAME=AGENT with names that differ")
@@ -184,22 +190,22 @@ def main():
         for file in (target, os.path.join(args.out, "replies.jsonl"), *there):
             Path(file).unlink(missing_ok=True)
     seen, played = {}, {}
-    for name, args.agent in named:
-        if args.agent not in seen:
-            seen[args.agent] = play(name, args, tasks)
-        played[name] = seen[args.agent]
+    for (name, args.agent), file in zip(named, functions):
+        if (args.agent, file) not in seen:
+            seen[args.agent, file] = play(name, args, tasks[file])
+        played[name] = seen[args.agent, file]
     results = [measure(name, runs) for name, runs in played.items()]
     accumulate(results, played)
     if args.summary:
         seconds = round(args.seconds + time.time() - started, 1)
         with open(args.summary, "w", encoding="utf-8") as file:
             json.dump({"recipe": args.recipe, "seed": args.seed, "seconds": seconds, "rows": rows(results)}, file, indent=1)
-    about = {"env": args.env, "split": tasks[0].split, "data": bool(args.data), "seed": args.seed, "agents": results}
+    about = {"env": args.env, "split": tasks[file][0].split, "data": bool(args.data), "seed": args.seed, "agents": results}
     with open(f"{target}.tmp", "w", encoding="utf-8") as file:
         json.dump(about, file, indent=1)
     os.replace(f"{target}.tmp", target)          # last: what has it is finished
     os.remove(note)
-    for trajectory in seen[args.agent][0][:args.show]:
+    for trajectory in played[name][0][:args.show]:
         print(readable(trajectory), end="\n\n")
     sys.stderr.flush()
     print(table(results))

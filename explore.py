@@ -50,6 +50,7 @@ def parse():
     p.add_argument("--out", required=True, help="the JSONL file to write")
     add_arguments(p)
     p.add_argument("--split", default="train", help="which tasks")
+    p.add_argument("--functions", help="mathqa: a functions.json of optimize.py, whose functions the agent may call")
     p.add_argument("--pattern", choices=["monologue", "dialogue", "analogue", "actre", "joint"],
                    help=f"who speaks when; default monologue, joint for --env {' and '.join(envs.JOINT)}")
     p.add_argument("--teacher", help="the other agent of a dialogue or analogue, named as for --agent")
@@ -102,8 +103,9 @@ def add_arguments(p):
 
 def load_tasks(args):
     """The tasks that the arguments name."""
-    options = {name: value for name, value in (("wiki", args.wiki), ("apibank", args.apibank)) if value}
-    for name, env in (("wiki", "hotpotqa"), ("apibank", "apibank")):
+    only = {"wiki": "hotpotqa", "apibank": "apibank", "functions": "mathqa"}
+    options = {name: vars(args)[name] for name in only if vars(args)[name]}
+    for name, env in only.items():
         if name in options and args.env != env:
             raise BadInput(f"--{name} {options[name]}: it is for --env {env}; leave it out")
     tasks = envs.tasks(args.env, args.split, args.data, args.limit, args.seed, **options)

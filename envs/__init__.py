@@ -35,7 +35,7 @@ from typing import Callable
 
 from errors import BadInput
 
-NAMES = ("alfworld", "apibank", "coding", "gsm8k", "hotpotqa", "summaries", "webshop")
+NAMES = ("alfworld", "apibank", "coding", "gsm8k", "hotpotqa", "mathqa", "summaries", "webshop")
 JOINT = ("coding", "summaries")
 
 

@@ -98,6 +98,15 @@ class Sandbox:
         errors = said["errors"] + [said["reason"] or "not reached"] * (len(tests) - len(said["errors"]))
         return Outcome([error is None for error in errors], errors, said["reason"])
 
+    def value(self, code, expression):
+        """Run code, then an expression. Returns (its repr, at most 1,000 characters of it; "") or ("", what went wrong). What the
+        code prints is not kept. Raises OSError where a layer that is there fails."""
+        said = self.ask({"code": code, "tests": [], "keep": [], "expression": expression, "seconds": self.seconds,
+                         "memory_mb": self.memory_mb})
+        if "failed" in said:
+            raise OSError(f"the sandbox does not work here: {said['failed']}")
+        return said.get("value", ""), "" if "value" in said else said.get("error") or said["reason"] or "it gave no value"
+
     def ask(self, request):
         """The server's answer; a server that is gone (its child had it killed) is started again for the next one."""
         if self.process is None:
@@ -218,6 +227,8 @@ def read_report(text, mark, request, status, timed_out):
     said = {kind: words for kind, _, words in reversed(reports)}
     if "prison" in said:
         return {"failed": said["prison"]}
+    if "value" in said and "done" in said:
+        return {"value": said["value"], "errors": [], "reason": ""}
     killed = os.WTERMSIG(status) if os.WIFSIGNALED(status) else max(0, os.WEXITSTATUS(status) - 128)
     if "done" in said:
         reason = ""
@@ -229,7 +240,7 @@ def read_report(text, mark, request, status, timed_out):
         reason = "too much output"
     else:
         reason = f"killed by signal {killed}" if killed and killed != signal.SIGKILL else "it ended its process"
-    return {"errors": errors, "reason": reason}
+    return {"errors": errors, "reason": reason, **({"error": said["failed"]} if "failed" in said else {})}
 
 
 # ---------------------------------------------------------------- the child
@@ -333,6 +344,7 @@ def execute(request, report_to, mark):
     """Run the code and the tests, and report each result at once. What the code may put in the place of builtins or of this
     module's functions is not asked: all that decides is at hand before, or is syntax."""
     write, run, make, leave, name_of, process = os.write, exec, compile, os._exit, type, os.getpid
+    run_expression, repr = eval, builtins.repr
     me, saved, keep = process(), {**vars(builtins)}, request["keep"]
 
     def report(kind, said=""):
@@ -352,6 +364,13 @@ def execute(request, report_to, mark):
     except BaseException as error:
         report("broken", say(error))
         leave(0)
+    if "expression" in request:
+        try:
+            shown = repr(run_expression(make(request["expression"], "<expression>", "eval"), space))[:1000]
+        except BaseException as error:
+            report("failed", say(error))
+        else:
+            report("value", shown.replace("\n", " "))
     seen = {name: value for name, value in space.items() if name not in saved or name in keep} | {"__builtins__": saved}
     for test in request["tests"]:
         try:

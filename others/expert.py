@@ -1,4 +1,5 @@
-"""Scripted agents: the expert of an environment, who thinks and acts, teaches, judges, and finds reasons; and a noisy critic."""
+"""Scripted agents: the expert of an environment, who thinks and acts, teaches, judges, and finds reasons; a noisy critic; and a
+proposer of functions."""
 import functools
 import random
 
@@ -71,6 +72,21 @@ class Oracle:
         chance = random.Random(f"critic {self.seed} {trajectory.id}")
         good = chance.random() < (self.recall if trajectory.success else self.fooled)
         return trajectory.add(str(chance.randint(6, 10) if good else chance.randint(0, 4)), source, role)
+
+    def close(self, trajectory):
+        """Nothing to forget."""
+
+
+class Proposer:
+    """An environment's scripted proposer of functions. rates: weights of useful, useless, harmful and malformed actions."""
+
+    def __init__(self, world, rates, seed=0):
+        self.world, self.rates, self.seed, self.name = world, rates, seed, "scripted:" + "/".join(f"{rate:g}" for rate in rates)
+
+    async def reply(self, trajectory, role, source=OWN):
+        """Propose actions, as JSON."""
+        chance = random.Random(f"proposer {self.seed} {trajectory.id}")
+        return trajectory.add(self.world.propose(trajectory.segments[-1].text, chance, *self.rates), source, role)
 
     def close(self, trajectory):
         """Nothing to forget."""

@@ -4,7 +4,7 @@ import argparse
 import envs
 import errors
 from errors import BadInput
-from others.expert import Expert, Oracle
+from others.expert import Expert, Oracle, Proposer
 
 
 def make_agent(name, args, cache, student=True, shared=None):
@@ -45,6 +45,24 @@ def make_critic(args, env):
     return make_agent(args.critic, argparse.Namespace(**{**vars(args), **own}), f"{args.out}.replies.jsonl", student=False)
 
 
+def make_proposer(args, cache):
+    """The agent behind --proposer: any that can write JSON, or the environment's scripted one."""
+    kind, _, rates = args.proposer.partition(":")
+    if kind == "scripted":
+        try:
+            rates = [float(rate) for rate in rates.split("/")]
+            if len(rates) != 4 or min(rates) < 0 or not sum(rates):
+                raise ValueError
+        except ValueError:
+            raise BadInput(f"--proposer {args.proposer}: write scripted:USEFUL/USELESS/HARMFUL/MALFORMED, four weights, e.g. "
+                           "scripted:0.4/0.2/0.3/0.1") from None
+        return Proposer(envs.module(args.env), rates, args.seed)
+    if kind == "expert":
+        raise BadInput("--proposer expert: the expert solves; choose scripted:..., a model or a server")
+    own = {"max_tokens": args.proposer_tokens, "max_length": args.proposer_length}
+    return make_agent(args.proposer, argparse.Namespace(**{**vars(args), **own}), cache, student=False)
+
+
 def make_other(args):
     """The agent behind --teacher or --annotator; None where there is none. Raises BadInput where it does not fit the pattern."""
     for option, name, needed_by in (("teacher", args.teacher, ("dialogue", "analogue")),
@@ -53,10 +71,10 @@ def make_other(args):
             raise BadInput(f"--pattern {args.pattern}: it has no --{option}; leave it out, or choose {' or '.join(needed_by)}")
         if not name and args.pattern in needed_by:
             raise BadInput(f"--pattern {args.pattern}: give --{option} AGENT, e.g. --{option} expert")
-    if args.pattern == "actre" and args.env in ("gsm8k", "hotpotqa", "apibank"):
+    if args.pattern == "actre" and args.env in ("gsm8k", "hotpotqa", "apibank", "mathqa"):
         raise BadInput(f"--pattern actre: in --env {args.env} actions cannot be listed, so none can be sampled; choose another")
-    if args.pattern == "analogue" and args.env == "apibank":
-        raise BadInput("--pattern analogue: --env apibank has no similar questions; choose another")
+    if args.pattern == "analogue" and args.env in ("apibank", "mathqa"):
+        raise BadInput(f"--pattern analogue: --env {args.env} has no similar questions; choose another")
     if args.annotator == "none":
         return None
     name = args.teacher or args.annotator

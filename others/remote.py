@@ -6,6 +6,7 @@ import os
 import urllib.parse
 
 from buffer import OWN, cut_torn_line
+from envs.functions import tools
 from errors import BadInput
 
 DUTIES = {      # what a chat model is told about a role; the transcript and the role's prompt follow
@@ -15,6 +16,7 @@ DUTIES = {      # what a chat model is told about a role; the transcript and the
     "judge": "Was the last answer right? You reply with yes or no first.",
     "score": "You judge the work of an assistant, as you are asked to at the end.",
     "completion": "You do your part, as the last message asks you to, and nothing else.",
+    "propose": "You improve the functions that another agent solves problems with, as you are asked to at the end.",
     "pose": "You teach the student whose work you read. Invent one new question of the same kind, with other names and numbers, "
             "that can be answered in the same way. On one line write the question, then the word Answer: and the right answer.",
 }
@@ -57,26 +59,30 @@ class RemoteAgent:
         """Ask the server. Raises BadInput after the last try, or when the server refuses the request for good."""
         messages = [{"role": "system", "content": f"{self.instruction}\n\n{DUTIES[role]}"},
                     {"role": "user", "content": transcript(trajectory)}]
+        offered = tools() if role == "propose" else None
         request = json.dumps([self.name, self.max_tokens, self.temperature, trajectory.id, messages])
         request = hashlib.sha256(request.encode()).hexdigest()
         if request not in self.known:
-            self.known[request] = await self.ask(messages)
+            self.known[request] = await self.ask(messages, offered)
             with open(self.cache, "a", encoding="utf-8") as file:
                 file.write(json.dumps({"request": request, "text": self.known[request]}) + "\n")
         text = self.known[request].strip().removeprefix(trajectory.segments[-1].text).strip()      # some repeat the prompt
-        if role != "completion":                                                                  # a reply is one line
+        if role not in ("completion", "propose"):                                                                  # a reply is one line
             text = text.split("\n")[0] if role == "act" else " ".join(text.split())
         return trajectory.add(text.strip(), source, role)
 
-    async def ask(self, messages):
-        """One reply, with its retries."""
+    async def ask(self, messages, offered=None):
+        """One reply, with its retries. offered: tools that may be called; the calls are then its text, as JSON."""
         import httpx2
         from huggingface_hub.errors import HfHubHTTPError, InferenceTimeoutError, OfflineModeIsEnabled
         for attempt in range(1, self.tries + 1):
             try:
                 answer = await self.client.chat_completion(messages, model=self.model or None, max_tokens=self.max_tokens,
-                                                           temperature=self.temperature)
-                text = answer.choices[0].message.content
+                                                           temperature=self.temperature, tools=offered)
+                message = answer.choices[0].message
+                text = message.content
+                if offered and message.tool_calls:
+                    text = json.dumps([{"name": c.function.name, "arguments": c.function.arguments} for c in message.tool_calls])
                 if not isinstance(text, str):
                     raise ValueError("a reply without text")
                 self.asked += 1

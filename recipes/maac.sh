@@ -14,7 +14,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 SEED=${SEED:-0} ENV=${ENV:-summaries} OUT=${OUT:-runs/maac} ROUNDS=${ROUNDS:-8} TASKS=${TASKS:-640} LOSS=${LOSS:-maac}
 world="--env $ENV --external ${EXTERNAL:-level_feedback} --turns 2 --max-length 400"
-learning="--loss $LOSS --gamma ${GAMMA:-0.9} --rollout-buffer-size ${BUFFER:-64} --lr ${LR:-1e-4} --value-lr ${VALUE_LR:-1e-3} --max-length 800"
+learning="--loss $LOSS --gamma ${GAMMA:-0.9} --rollout-buffer-size ${BUFFER:-64} --lr ${LR:-5e-5} --value-lr ${VALUE_LR:-1e-3} --max-length 800"
 source recipes/stages.sh
 
 run "$OUT/demos.jsonl" python explore.py --agent expert,expert $world --generations 1 --limit 3000 --seed "$SEED"

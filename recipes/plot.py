@@ -7,6 +7,10 @@
         What a team's turns earned (turn_1/reward_mean, turn_2/reward_mean, ..., turn_1/expected_return) against N of its agents NAME
         N, one colour a folder; with --steps, against the environment steps (reward evaluations) that a round had.
 
+    python recipes/plot.py optimizer runs/agentoptimizer --out runs/optimizer.png
+        Right answers by epoch of recipes/agentoptimizer.sh: what each epoch's functions scored in training, what the best so far
+        did, and what those score on held-out problems.
+
     python recipes/plot.py contrast "K >= 2=runs/a3t/1" "K >= 1=runs/a3t-k1/1" --out runs/stability.png
         How stable is a contrastive training? Log-probabilities by update (the metrics.jsonl of train.py --loss contrast) of what
         failures share with successes, and of failures. On tokens that a failure shares with all its K successes the weights of
@@ -26,9 +30,9 @@ from evaluate import CURVE
 
 def parse():
     p = argparse.ArgumentParser(description="Draw what was measured.")
-    p.add_argument("what", choices=["curve", "turns", "contrast"], help="the picture")
-    p.add_argument("folder", nargs="+", help="curve, turns: folders of evaluate.py (curve: one); contrast: folders of train.py; each "
-                   "with an optional name: NAME=FOLDER")
+    p.add_argument("what", choices=["curve", "turns", "optimizer", "contrast"], help="the picture")
+    p.add_argument("folder", nargs="+", help="curve, turns: folders of evaluate.py (curve: one); optimizer: a recipe's OUT; contrast: "
+                   "folders of train.py; turns and contrast with an optional name: NAME=FOLDER")
     p.add_argument("--steps", type=errors.count, default=1, help="turns: environment steps a round")
     p.add_argument("--out", required=True, help="the PNG to write")
     return p.parse_args()
@@ -87,6 +91,23 @@ def turns(entries, steps, pyplot):
     return figure
 
 
+def optimizer(folder, pyplot):
+    """Training and held-out accuracy by epoch."""
+    tried = read(os.path.join(folder, "full", "epochs.jsonl"), "optimize.py", lambda file: [
+        100 * json.loads(line)["performance"] for line in file])
+    held = read(os.path.join(folder, "eval", "metrics.json"), "evaluate.py", lambda file: sorted(
+        (int(found[2]), 100 * a["success"]["all"]) for a in json.load(file)["agents"] if (found := CURVE.fullmatch(a["name"]))))
+    figure, axes = pyplot.subplots(figsize=(7, 4.2))
+    axes.plot(tried, "x", color="grey", label="training: tried")
+    axes.plot([max(tried[:i + 1]) for i in range(len(tried))], marker="o", label="training: best so far")
+    axes.plot(*zip(*held), marker="s", label="held out: best so far")
+    axes.set(xlabel="epoch", ylabel="right answers, %", ylim=(0, 102))
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.grid(alpha=0.3)
+    axes.legend()
+    return figure
+
+
 def contrast(entries, pyplot):
     """Log-probabilities by update, one line a training."""
     def steps_of(file):
@@ -111,16 +132,16 @@ def main():
     args = parse()
     if not args.out.endswith(".png"):
         raise BadInput(f"--out {args.out}: pictures are PNG; give a name that ends in .png")
-    if args.what == "curve" and len(args.folder) > 1:
-        raise BadInput(f"{args.folder[1]}: a curve is drawn from one folder; leave out the others")
+    if args.what in ("curve", "optimizer") and len(args.folder) > 1:
+        raise BadInput(f"{args.folder[1]}: it is drawn from one folder; leave out the others")
     try:
         import matplotlib
     except ModuleNotFoundError:
         raise BadInput("drawing needs a package; pip install matplotlib") from None
     matplotlib.use("Agg")
     from matplotlib import pyplot
-    if args.what == "curve":
-        figure = curve(args.folder[0], pyplot)
+    if args.what in ("curve", "optimizer"):
+        figure = (curve if args.what == "curve" else optimizer)(args.folder[0], pyplot)
     else:
         figure = turns(args.folder, args.steps, pyplot) if args.what == "turns" else contrast(args.folder, pyplot)
     figure.tight_layout()
