@@ -200,7 +200,7 @@ def main():
         seconds = round(args.seconds + time.time() - started, 1)
         with open(args.summary, "w", encoding="utf-8") as file:
             json.dump({"recipe": args.recipe, "seed": args.seed, "seconds": seconds, "rows": rows(results)}, file, indent=1)
-    about = {"env": args.env, "split": tasks[file][0].split, "data": bool(args.data), "seed": args.seed, "agents": results}
+    about = {"env": args.env, "split": tasks[functions[0]][0].split, "data": bool(args.data), "seed": args.seed, "agents": results}
     with open(f"{target}.tmp", "w", encoding="utf-8") as file:
         json.dump(about, file, indent=1)
     os.replace(f"{target}.tmp", target)          # last: what has it is finished
