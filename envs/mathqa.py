@@ -52,7 +52,7 @@ def last_boxed(text):
 
 def normalise(answer):
     """An answer in the form in which answers are compared: what MATH's evaluation takes away or rewrites, and a little more."""
-    text = answer.replace("\n", "").replace("\u2212", "-").strip().strip("$").rstrip(".")
+    text = re.sub(r",\\!\s*", ",", answer.replace("\n", "").replace("\u2212", "-").strip().strip("$").rstrip("."))
     for old, new in (("\\!", ""), ("\\\\", "\\"), ("tfrac", "frac"), ("dfrac", "frac"), ("cfrac", "frac"), ("\\left", ""),
                      ("\\right", ""), ("^{\\circ}", ""), ("^\\circ", ""), ("\\$", ""), ("$", ""), ("\\%", ""), ("%", ""), ("\\,", ""),
                      ("\\;", ""), ("\\ ", ""), ("~", "")):
@@ -62,8 +62,8 @@ def normalise(answer):
     text = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text) if re.fullmatch(r"-?\d{1,3}(,\d{3})+(\.\d+)?", text.strip()) else text
     text = re.sub(r"(?<![\d])\.(?=\d)", "0.", text)
     text = re.sub(r"\s+(?:degrees?|dollars?|units?)$", "", text.strip())
-    if len(sides := text.split("=")) == 2 and len(sides[0].strip()) <= 2:                               # x = 5, k=5
-        text = sides[1]
+    if found := re.fullmatch(r"\s*[A-Za-z]\w?\s*=([^=]*)", text):                                      # x = 5
+        text = found[1]
     text = re.sub(r"\\sqrt\s*(\w)", r"\\sqrt{\1}", text)
     text = re.sub(r"\\frac\s*(?:\{([^{}]*)\}|(\w))\s*(?:\{([^{}]*)\}|(\w))",
                   lambda m: f"\\frac{{{m[1] or m[2]}}}{{{m[3] or m[4]}}}", text)
