@@ -41,6 +41,7 @@ INSTRUCTION = "You write a Python function, and nothing else. Another agent writ
 HELPER = "aux"
 WORTH = {"python": 0.1, "defines": 0.1, "tests": 0.4, "calls": 0.1, "more": 0.1}
 SANDBOX, LOCK = Sandbox(), threading.Lock()       # its process starts with the first run, and ends with ours
+PARSING = threading.Lock()                        # ast.parse of Python 3.11 counts its depth for all threads together
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,8 @@ def code_of(text):
 def parse(code):
     """The syntax tree; None for what is no Python."""
     try:
-        return ast.parse(code)
+        with PARSING:
+            return ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
