@@ -93,6 +93,7 @@ def actions_in(text):
     except (ValueError, RecursionError):
         return []
     found = found if isinstance(found, list) else [found]
+    found = [{"name": verb, "arguments": a[verb]} for a in found if isinstance(a, dict) for verb in a if verb in toolbox.ACTIONS] or found
     for action in (a for a in found if isinstance(a, dict)):
         if isinstance(action.get("function"), dict):                        # {"type": "function", "function": {...}}
             action.update(action.pop("function"))

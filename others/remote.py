@@ -1,5 +1,6 @@
 """A chat model behind an OpenAI-compatible server as an agent, in any role."""
 import asyncio
+import functools
 import hashlib
 import json
 import os
@@ -44,7 +45,7 @@ class RemoteAgent:
                 raise ValueError("no host or port")
         except ValueError as error:
             raise BadInput(f"{name}: no address ({error}); write http://HOST:PORT/v1#MODEL") from None
-        self.client = AsyncInferenceClient(base_url=address, api_key=key, timeout=timeout)
+        self.client, self.loop = functools.partial(AsyncInferenceClient, base_url=address, api_key=key, timeout=timeout), None
         self.cache, self.asked, self.tokens = cache, 0, {"prompt": 0, "reply": 0}
         self.known = {}
         if os.path.exists(cache):
@@ -74,10 +75,12 @@ class RemoteAgent:
     async def ask(self, messages, offered=None):
         """One reply, with its retries. offered: tools that may be called; the calls are then its text, as JSON."""
         import httpx2
+        if self.loop is not asyncio.get_running_loop():             # a client's connections live as long as their event loop
+            self.loop, self.connected = asyncio.get_running_loop(), self.client()
         from huggingface_hub.errors import HfHubHTTPError, InferenceTimeoutError, OfflineModeIsEnabled
         for attempt in range(1, self.tries + 1):
             try:
-                answer = await self.client.chat_completion(messages, model=self.model or None, max_tokens=self.max_tokens,
+                answer = await self.connected.chat_completion(messages, model=self.model or None, max_tokens=self.max_tokens,
                                                            temperature=self.temperature, tools=offered)
                 message = answer.choices[0].message
                 text = message.content

@@ -289,7 +289,7 @@ def test_a_critic_behind_a_server(tmp_path, monkeypatch, capsys):
     from others.remote import RemoteAgent
     asked = []
 
-    async def ask(self, messages):
+    async def ask(self, messages, offered=None):
         asked.append((messages, self.max_tokens, self.temperature))
         return "Fine.\nScore: 8" if len(asked) % 2 else "Fine."
     monkeypatch.setattr(RemoteAgent, "ask", ask)

@@ -171,7 +171,7 @@ ADD = action("add_function", "f")
 @pytest.mark.parametrize("text", [
     json.dumps([ADD]), json.dumps(ADD), "Here it is:\n```json\n" + json.dumps([ADD], indent=1) + "\n```\nDone.",
     repr([ADD]), json.dumps([ADD])[:-1] + ",]", json.dumps([ADD]).replace("\\n", "\n"),
-    json.dumps([{"type": "function", "function": ADD}]), json.dumps([{**ADD, "arguments": json.dumps(ADD["arguments"])}])])
+    json.dumps([{"type": "function", "function": ADD}]), json.dumps({"add_function": ADD["arguments"]}), json.dumps([{**ADD, "arguments": json.dumps(ADD["arguments"])}])])
 def test_what_models_do_wrong_is_mended(text):
     """Fences, single quotes, trailing commas, line breaks in strings, two layers of JSON."""
     found, = optimize.actions_in(text)
@@ -418,7 +418,7 @@ def test_a_remote_proposer_is_sent_the_tools(monkeypatch):
     import tempfile
     with tempfile.TemporaryDirectory() as folder:
         remote = RemoteAgent("http://localhost:1/v1#m", "Solve.", 10, 0.0, f"{folder}/replies.jsonl")
-        monkeypatch.setattr(remote.client, "chat_completion", complete)
+        monkeypatch.setattr(remote, "client", lambda: SimpleNamespace(chat_completion=complete))
         t = buffer.Trajectory(id="1", task="t")
         t.add("Propose.", 0, "task")
         text = asyncio.run(remote.reply(t, "propose")).text
