@@ -431,5 +431,5 @@ def collate(samples):
 def by_length(samples, count):
     """Split samples into `count` groups of like length, longest first: little padding, and memory fails early if it must."""
     ordered = sorted(samples, key=lambda s: -len(s["tokens"]))
-    size = -(-len(ordered) // count)
+    size = -(-len(ordered) // max(count, 1)) or 1
     return [ordered[i:i + size] for i in range(0, len(ordered), size)]

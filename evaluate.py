@@ -26,6 +26,7 @@ import buffer
 import envs
 import errors
 import explore
+import ranks
 from errors import BadInput
 from others.remote import transcript
 
@@ -167,6 +168,7 @@ def last_turns(trajectories):
 
 def main():
     args, started = parse(), time.time()
+    ranks.start()
     target = os.path.join(args.out, "metrics.json")
     if os.path.exists(target) and not args.overwrite:
         raise BadInput(f"{target}: is there already; give --overwrite or another --out")
@@ -185,10 +187,13 @@ def main():
         os.makedirs(folder or ".", exist_ok=True)
     note = os.path.join(args.out, "args.json")
     there = [os.path.join(args.out, f) for f in os.listdir(args.out) if re.fullmatch(r".+\.\d+\.jsonl(\.part)?", f)]
-    errors.same_command(note, args, there)
-    if args.overwrite:
+    if ranks.RANK == 0:
+        errors.same_command(note, args, there)
+    ranks.wait()
+    if args.overwrite and ranks.RANK == 0:
         for file in (target, os.path.join(args.out, "replies.jsonl"), *there):
             Path(file).unlink(missing_ok=True)
+    ranks.wait()
     seen, played = {}, {}
     for (name, args.agent), file in zip(named, functions):
         if (args.agent, file) not in seen:
@@ -196,6 +201,9 @@ def main():
         played[name] = seen[args.agent, file]
     results = [measure(name, runs) for name, runs in played.items()]
     accumulate(results, played)
+    ranks.end()
+    if ranks.RANK:                  # rank 0 says and writes what all have measured
+        return
     if args.summary:
         seconds = round(args.seconds + time.time() - started, 1)
         with open(args.summary, "w", encoding="utf-8") as file:

@@ -26,6 +26,7 @@ import argparse
 import asyncio
 import os
 import random
+import re
 import sys
 from pathlib import Path
 
@@ -33,6 +34,7 @@ import buffer
 import envs
 import errors
 import patterns
+import ranks
 from errors import BadInput
 from others.names import make_agent, make_critic, make_other
 from others.team import make_team, play_tree, sandbox_slice
@@ -162,7 +164,8 @@ async def play_joint(tasks, team, args, on_end, done):
     from tqdm import tqdm
     agents, critics, _ = team
     slots = [asyncio.Semaphore(args.slots) for _ in (*agents, *critics)]
-    bar = tqdm(total=len(tasks), initial=len(done), desc=f"explore {args.agent}", unit="tree", dynamic_ncols=True, mininterval=1)
+    bar = tqdm(total=len(tasks), initial=len(done), desc=f"explore {args.agent}", unit="tree", dynamic_ncols=True, mininterval=1,
+               disable=ranks.RANK > 0)
     returns = []
 
     async def one(task):
@@ -174,18 +177,18 @@ async def play_joint(tasks, team, args, on_end, done):
         bar.set_postfix_str(f"expected return {sum(returns) / len(returns):.2f}", refresh=False)
         return found
     with bar:
-        return [t for found in await asyncio.gather(*map(one, tasks)) for t in found]
+        return await drawn(tasks, one, args, len(tasks))
 
 
 async def play(tasks, agent, teacher, args, on_end=lambda trajectory: None, done=None):
     """Play all tasks, --per-task times each, at most --slots at once, with a progress bar. done: task -> trajectories there
     already. Returns the trajectories in the order of the tasks."""
     from tqdm import tqdm
-    slots, done = asyncio.Semaphore(args.slots), done or {}
+    done = done or {}
     ended = sum(map(len, done.values()))
     won = sum(t.success for found in done.values() for t in found)
     bar = tqdm(total=len(tasks) * args.per_task, initial=ended, desc=f"explore {agent.name}", unit="ep", dynamic_ncols=True,
-               mininterval=1)
+               mininterval=1, disable=ranks.RANK > 0)
 
     async def one(task):
         nonlocal ended, won
@@ -193,8 +196,7 @@ async def play(tasks, agent, teacher, args, on_end=lambda trajectory: None, done
         for number in range(len(found), args.per_task):
             if args.until_success and len(found) >= args.until_success and any(t.success for t in found):
                 break
-            async with slots:
-                found.append(await episode(task, agent, teacher, args, number))
+            found.append(await episode(task, agent, teacher, args, number))
             on_end(found[-1])
             ended, won = ended + 1, won + found[-1].success
             bar.set_postfix_str(f"success {won / ended:.0%}", refresh=False)
@@ -202,7 +204,18 @@ async def play(tasks, agent, teacher, args, on_end=lambda trajectory: None, done
         return found
 
     with bar:
-        return [t for found in await asyncio.gather(*map(one, tasks)) for t in found]
+        return await drawn(tasks, one, args, args.slots)
+
+
+async def drawn(tasks, one, args, n):
+    """The trajectories of the tasks that this rank draws, in the order of the tasks: n at once, each then draws the next."""
+    draw, found = ranks.counter(args.out), {}
+
+    async def worker():
+        while (i := draw()) < len(tasks):
+            found[i] = await one(tasks[i])
+    await asyncio.gather(*(worker() for _ in range(n)))
+    return [t for i in sorted(found) for t in found[i]]
 
 
 async def criticise(trajectories, critic, args):
@@ -220,12 +233,22 @@ async def criticise(trajectories, critic, args):
     print(f"{critic.name}: {len(trajectories)} replies, {missing} without a score", file=sys.stderr)
 
 
+def score_all(trajectories, critic, args):
+    """`criticise`, each rank a share of them."""
+    mine = ranks.share(trajectories)
+    asyncio.run(criticise(mine, critic, args))
+    for rank, scores in enumerate(ranks.together([t.score for t in mine])):
+        for t, score in zip(trajectories[rank::ranks.WORLD], scores):
+            t.score = score
+
+
 def explore(args, tasks, agent, teacher=None, critic=None):
     """Play what OUT.part does not hold yet, have it scored, then write OUT. Returns all trajectories. agent: with --pattern joint a
-    team, whose trees are whole in OUT.part, or are grown again."""
+    team, whose trees are whole in OUT.part, or are grown again. Under torchrun each rank has a part of its own, and all return all."""
     part, done = f"{args.out}.part", {}
-    Path(part).touch()
-    buffer.cut_torn_line(part)
+    if ranks.RANK == 0:
+        collect(args.out)
+    ranks.wait()
     if os.path.getsize(part):
         for t in buffer.read(part):
             done.setdefault(t.task, []).append(t)
@@ -234,19 +257,49 @@ def explore(args, tasks, agent, teacher=None, critic=None):
                            "--overwrite to begin anew")
         if args.pattern == "joint":             # the root comes last
             done = {task: found for task, found in done.items() if found[-1].id == root_end(found[-1], agent, args)}
-            buffer.write(part, [t for found in done.values() for t in found])
         print(f"{part}: going on after {sum(map(len, done.values()))} episodes", file=sys.stderr)
-    with open(part, "a", encoding="utf-8") as file:
+    ranks.wait()                                # nobody writes before all have read
+    if args.pattern == "joint" and ranks.RANK == 0:
+        buffer.write(part, [t for found in done.values() for t in found])
+    with open(f"{args.out}.{ranks.RANK}.part" if ranks.RANK else part, "a", encoding="utf-8") as file:
         def keep(*found):
             file.write("".join(map(buffer.to_line, found)))
             file.flush()
-        play_all = play_joint(tasks, agent, args, keep, done) if args.pattern == "joint" else play(tasks, agent, teacher, args, keep, done)
-        trajectories = asyncio.run(play_all)
+        playing = play_joint(tasks, agent, args, keep, done) if args.pattern == "joint" else play(tasks, agent, teacher, args, keep, done)
+        trajectories = asyncio.run(playing)
+    if ranks.WORLD > 1:
+        trajectories = all_of_them(args, tasks)
     if critic:
-        asyncio.run(criticise(trajectories, critic, args))
-    buffer.write(args.out, trajectories)
-    os.remove(part)
+        score_all(trajectories, critic, args)
+    if ranks.RANK == 0:
+        buffer.write(args.out, trajectories)
+        os.remove(part)
+    ranks.wait()
     return trajectories
+
+
+def collect(out):
+    """Put what other ranks have written into OUT.part; torn lines are cut."""
+    part, folder = f"{out}.part", os.path.dirname(out) or "."
+    Path(part).touch()
+    buffer.cut_torn_line(part)
+    for name in sorted(os.listdir(folder)):
+        if re.fullmatch(re.escape(os.path.basename(out)) + r"\.\d+\.part", name):
+            other = os.path.join(folder, name)
+            buffer.cut_torn_line(other)
+            with open(part, "a", encoding="utf-8") as file:
+                file.write(buffer.open_text(other))
+            os.remove(other)
+
+
+def all_of_them(args, tasks):
+    """The trajectories of all ranks, in the order of the tasks."""
+    ranks.wait()
+    if ranks.RANK == 0:
+        collect(args.out)
+    ranks.wait()
+    order = {task.id: i for i, task in enumerate(tasks)}
+    return sorted(buffer.read(f"{args.out}.part"), key=lambda t: order[t.task])      # (stable: those of a task stay in their order)
 
 
 def root_end(trajectory, team, args):
@@ -258,6 +311,7 @@ def root_end(trajectory, team, args):
 
 def main():
     args = parse()
+    ranks.start()
     if (args.pattern == "joint") != (args.env in envs.JOINT):
         raise BadInput(f"--pattern {args.pattern}: joint is for --env {' and '.join(envs.JOINT)}, and the others are not")
     if os.path.exists(args.out) and not args.overwrite:
@@ -266,29 +320,44 @@ def main():
         raise BadInput("--agent, --criticise: give either an --agent who plays, or --criticise FILE and a --critic")
     os.makedirs(os.path.dirname(args.out) or ".", exist_ok=True)
     replies, agent, teacher = f"{args.out}.replies.jsonl", None, None
+    tasks = [] if args.criticise else only_failed(load_tasks(args), args.failed) if args.failed else load_tasks(args)
+    if ranks.RANK == 0:
+        begin(args, replies)
+    ranks.wait()
     if args.criticise:
-        if args.overwrite:
-            Path(replies).unlink(missing_ok=True)
         trajectories = buffer.read(args.criticise)
         critic = make_critic(args, trajectories[0].env)
-        asyncio.run(criticise(trajectories, critic, args))
-        buffer.write(args.out, trajectories)
+        score_all(trajectories, critic, args)
+        if ranks.RANK == 0:
+            buffer.write(args.out, trajectories)
     else:
-        tasks = only_failed(load_tasks(args), args.failed) if args.failed else load_tasks(args)
-        errors.same_command(f"{args.out}.args", args, [f"{args.out}.part"])
-        if args.overwrite:
-            Path(replies).unlink(missing_ok=True)
         if args.pattern == "joint":
             agent, teacher = make_team(args, replies), None
         else:
             agent, teacher = make_agent(args.agent, args, replies), make_other(args)
         critic = make_critic(args, args.env) if args.critic else None
-        if args.overwrite:
-            Path(f"{args.out}.part").unlink(missing_ok=True)
+        if args.overwrite and ranks.RANK == 0:
+            collect(args.out)
+            os.remove(f"{args.out}.part")
         trajectories = explore(args, tasks, agent, teacher, critic)
-        os.remove(f"{args.out}.args")
-    for speaker in (*(agent[0] if args.pattern == "joint" else [agent]), teacher, critic):
-        if speaker and speaker.name.startswith("http"):
+    if ranks.RANK == 0:
+        Path(f"{args.out}.args").unlink(missing_ok=True)
+        report(args, trajectories, [speaker for speaker in (*(agent[0] if args.pattern == "joint" else [agent]), teacher, critic) if speaker])
+    ranks.end()
+
+
+def begin(args, replies):
+    """Note the command, and forget what an earlier one has left if it is to be overwritten."""
+    if not args.criticise:
+        errors.same_command(f"{args.out}.args", args, [f"{args.out}.part"])
+    if args.overwrite:
+        Path(replies).unlink(missing_ok=True)
+
+
+def report(args, trajectories, speakers):
+    """Say what servers were asked, and how it went."""
+    for speaker in speakers:
+        if speaker.name.startswith("http"):
             print(f"{speaker.name}: {speaker.asked} requests, {speaker.tokens['prompt']:,} tokens read, "
                   f"{speaker.tokens['reply']:,} written", file=sys.stderr)
     won = sum(t.success for t in trajectories)

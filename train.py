@@ -33,6 +33,7 @@ A run keeps its last checkpoint in OUT.part (every --save-every updates); one th
 the same weights. OUT appears when all is there, with one JSON line an update in metrics.jsonl.
 """
 import argparse
+import functools
 import json
 import math
 import operator
@@ -131,6 +132,7 @@ import agent  # noqa: E402
 import buffer  # noqa: E402
 import envs.words  # noqa: E402
 import others.chat  # noqa: E402
+import ranks  # noqa: E402
 
 # ------------------------------------------------------------------------------------------------------- the loss (LTC A.4)
 # All arguments are tensors over n tokens: [n], logits [n, V]. `weight` is the term's mask, `total` its sum over the whole update.
@@ -287,7 +289,7 @@ def choose(trajectories, args):
         raise BadInput(f"--top {args.top}: {' '.join(args.data)}: {error}") from None
     if not chosen:
         raise BadInput(f"--used {args.used}: all of {' '.join(args.data)} has been used; explore more")
-    if args.used:
+    if args.used and ranks.RANK == 0:
         buffer.note_use(args.used, me, chosen)
     print(f"best {args.top:.0%}: {len(chosen)} trajectories, {statistics.fmean(t.success for t in chosen):.1%} of them right",
           file=sys.stderr)
@@ -425,17 +427,17 @@ def update(policy, optimizer, samples, args, device):
         for name, sign in (("positive", 1), ("negative", -1)):
             totals[name] = max(sum(sign * w > 0 for s in samples for w in s["lm"][1:]), 1)
         totals["shared"] = max(sum(sum(s["shared"][1:]) for s in samples), 1)
-    metrics = {}
-    for group in buffer.by_length(samples, -(-len(samples) // args.micro_batch)):
+    metrics, mine = {"loss": 0.0}, ranks.share(samples)
+    for group in buffer.by_length(mine, -(-len(mine) // args.micro_batch)):
         batch = {name: x.to(device) for name, x in buffer.collate(group).items()}
         keep = (batch["lm"] != 0) | (batch["policy"] > 0) | (batch["value"] > 0)               # [B, T]
         logits, values = policy(batch["tokens"], keep)                                         # [n, V], [n]
         loss, terms = losses(logits, values, {name: x[keep] for name, x in batch.items()}, totals, args)
         loss.backward()
-        for name, x in {"loss": loss, **terms}.items():
-            join = {"ratio_error": max, "min_negative": min}.get(name, operator.add)
-            metrics[name] = join(metrics.get(name, 0), x.item())
+        metrics = joined(metrics, {name: x.item() for name, x in {"loss": loss, **terms}.items()})
+    metrics = functools.reduce(joined, ranks.together(metrics))
     trained = [p for p in policy.parameters() if p.requires_grad]
+    ranks.add_up(trained)
     metrics["grad_norm"] = torch.nn.utils.clip_grad_norm_(trained, args.max_grad_norm).item()
     if not (math.isfinite(metrics["loss"]) and math.isfinite(metrics["grad_norm"])):
         raise BadInput(f"--data {' '.join(args.data)}: the loss is {metrics['loss']} with gradient norm {metrics['grad_norm']}; "
@@ -443,6 +445,12 @@ def update(policy, optimizer, samples, args, device):
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     return metrics
+
+
+def joined(one, two):
+    """The metrics of two parts of an update together."""
+    how = {"ratio_error": max, "min_negative": min}
+    return {name: how.get(name, operator.add)(one.get(name, 0), two.get(name, 0)) for name in {**one, **two}}
 
 
 def batches(samples, args):
@@ -484,14 +492,18 @@ def train(policy, tokenizer, samples, args, part, step=0):
     if step:
         saved = torch.load(os.path.join(part, "optimizer.pt"), weights_only=True)
         optimizer.load_state_dict(saved["optimizer"])
-        torch.set_rng_state(saved["random"])
+        if ranks.RANK < len(saved["random"]):
+            torch.set_rng_state(saved["random"][ranks.RANK])
+    elif ranks.RANK:
+        torch.manual_seed(args.seed + ranks.RANK)           # other dropout on other samples
+    average = saved["average"] if step else {}
     average = saved["average"] if step else {}
     epoch_steps = len(samples) if args.loss in JOINT else -(-len(samples) // args.batch_size)
     steps = args.epochs * epoch_steps
     constant = {"explained_variance": explained_variance(samples)} if args.loss == "ltc" else {}
     policy.train(args.loss in ("lm", "contrast"))       # with dropout the first update's ratio would not be 1
-    bar = tqdm(total=steps, initial=step, desc="train", dynamic_ncols=True, mininterval=1)
-    with open(f"{part}.metrics", "a", encoding="utf-8") as log, bar:
+    bar = tqdm(total=steps, initial=step, desc="train", dynamic_ncols=True, mininterval=1, disable=ranks.RANK > 0)
+    with open(os.devnull if ranks.RANK else f"{part}.metrics", "a", encoding="utf-8") as log, bar:
         for number, (batch, told) in enumerate(batches(samples, args)):
             if number < step:
                 continue
@@ -534,10 +546,12 @@ def peak_memory():
 
 def checkpoint(policy, tokenizer, optimizer, args, part, step, average):
     """Replace the folder `part` by the present state; at no moment is there none that is whole."""
-    new = f"{part}.new"
+    new, states = f"{part}.new", ranks.together(torch.get_rng_state())
+    if ranks.RANK:
+        return
     shutil.rmtree(new, ignore_errors=True)
     os.makedirs(new)
-    state = {"optimizer": optimizer.state_dict(), "random": torch.get_rng_state(), "average": average}
+    state = {"optimizer": optimizer.state_dict(), "random": states, "average": average}
     torch.save(state, os.path.join(new, "optimizer.pt"))
     agent.save(policy, tokenizer, new, {"step": step, "args": vars(args)})
     shutil.rmtree(part, ignore_errors=True)
@@ -584,8 +598,9 @@ def start(args, folder):
 def main(args):
     torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
+    ranks.start()
     args.out = args.out.rstrip("/")
-    if (args.player is None) == (args.loss in JOINT) and (args.loss in JOINT or args.loss != "lm"):
+    if (args.loss in JOINT and args.player is None) or (args.loss in ("ltc", "contrast") and args.player is not None):
         raise BadInput("--player: it is for --loss magrpo, iac and maac, which need it, and for lm")
     for option, value in (("top", args.top), ("used", args.used), ("mix", args.mix)):
         if value and (args.loss != "lm" or (option == "used" and not args.top)):
@@ -594,8 +609,11 @@ def main(args):
     os.makedirs(os.path.dirname(args.out) or ".", exist_ok=True)
     if os.path.exists(args.out) and not args.overwrite:
         raise BadInput(f"{args.out}: is there already; give --overwrite or another --out")
-    errors.same_command(f"{args.out}.args", args, [part, f"{part}.new"])
-    folder, step = resume_from(args, part)
+    found = None
+    if ranks.RANK == 0:
+        errors.same_command(f"{args.out}.args", args, [part, f"{part}.new"])
+        found = resume_from(args, part)
+    folder, step = ranks.together(found)[0]
     policy, tokenizer = start(args, folder)
     if args.loss in ("iac", "maac"):
         policy.squash = False               # a return may be above 1
@@ -603,7 +621,9 @@ def main(args):
     print(f"{trained:,} parameters to train, vocabulary {len(tokenizer)}", file=sys.stderr)
     samples = joint_updates(args, tokenizer) if args.loss in JOINT else load_samples(args, tokenizer)
     train(policy, tokenizer, samples, args, part, step)
-    finish(policy, tokenizer, args, part, len(samples))
+    if ranks.RANK == 0:
+        finish(policy, tokenizer, args, part, len(samples))
+    ranks.end()
 
 
 def finish(policy, tokenizer, args, part, n):
