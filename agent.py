@@ -31,8 +31,7 @@ from torch import nn
 
 from buffer import OTHER, OWN
 from errors import BadInput
-
-WHOLE = ("completion", "propose")       # roles whose replies may have several lines
+from speech import decode, encode_all, speech_of
 
 
 class Overflow(Exception):
@@ -95,14 +94,15 @@ class LocalAgent:
 
     slots: conversations at once; max_length: tokens a conversation may hold; max_tokens: longest reply; temperature 0: greedy.
     student: its tokens are those of the record, and it measures the log-probabilities of what other agents say (L7). A teacher
-    reads and speaks with its own tokenizer, and leaves the record its text.
+    reads and speaks with its own tokenizer, and leaves the record its text. plain: without the chat template, if there is one.
     """
 
-    def __init__(self, policy, tokenizer, name, slots=64, max_length=1024, max_tokens=40, temperature=1.0, seed=0, student=True):
+    def __init__(self, policy, tokenizer, name, slots=64, max_length=1024, max_tokens=40, temperature=1.0, seed=0, student=True,
+                 plain=False):
         self.policy, self.tokenizer, self.name, self.student = policy, tokenizer, name, student
         self.slots, self.max_length, self.max_tokens = slots, max_length, max_tokens
         self.temperature, self.seed = temperature, seed
-        self.end, self.stop = end_marks(tokenizer), stop_tokens(tokenizer)
+        self.speech = speech_of(tokenizer, plain)
         self.cache = SlotCache(policy.model.config.num_hidden_layers)
         self.device = next(policy.parameters()).device
         self.free, self.conversations, self.requests, self.loop = list(range(slots))[::-1], {}, [], None
@@ -114,13 +114,12 @@ class LocalAgent:
         if talk is None:
             talk = Conversation(self.free.pop(), f"{self.seed} {trajectory.id}")
             self.conversations[id(trajectory)] = talk
-        for segment in trajectory.segments[talk.segments_read:]:
-            self.hear(talk, segment)
+        for i in range(talk.segments_read, len(trajectory.segments)):
+            self.hear(talk, trajectory.segments, i)
         room = self.max_length - len(talk.tokens)
         if room < 1:
             raise Overflow
-        stop = {self.tokenizer.eos_token_id} if role in WHOLE else self.stop
-        request = Request(talk, min(room, self.max_tokens), stop, asyncio.get_running_loop().create_future())
+        request = Request(talk, min(room, self.max_tokens), self.speech.stop(role), asyncio.get_running_loop().create_future())
         self.requests.append(request)
         if self.loop is None or self.loop.done():
             self.loop = asyncio.create_task(self.serve())
@@ -131,11 +130,12 @@ class LocalAgent:
         talk.segments_read = len(trajectory.segments)
         return segment
 
-    def hear(self, talk, segment):
-        """Take what was said into the conversation, to be fed with the next step."""
+    def hear(self, talk, segments, i):
+        """Take segment i into the conversation, to be fed with the next step."""
+        segment = segments[i]
         tokens = segment.tokens if self.student else None
         if tokens is None:
-            tokens = encode(self.tokenizer, self.end, segment)
+            tokens = self.speech.tokens(segments, i, talk.tokens[-1] if talk.tokens else None)
         if self.student:
             segment.tokens = tokens
             if segment.source == OTHER:
@@ -153,9 +153,8 @@ class LocalAgent:
     def close(self, trajectory):
         """Give the slot back. What was said last and never read is encoded now, so that the record is whole. Words of another
         agent that were never read have no log-probability: --loss ltc cannot learn from them."""
-        for segment in trajectory.segments if self.student else ():
-            if segment.tokens is None:
-                segment.tokens = encode(self.tokenizer, self.end, segment)
+        if self.student:
+            encode_all(self.speech, trajectory)
         if talk := self.conversations.pop(id(trajectory), None):
             self.free.append(talk.slot)
 
@@ -306,39 +305,6 @@ def grown(memory, slots, length, like):
     if memory is not None:
         bigger[:, :, :memory.shape[2]] = memory
     return bigger
-
-
-# ------------------------------------------------------------------------------------------------------- text and tokens
-
-def end_marks(tokenizer):
-    """The ids that end what is said: of a line, and of what may have several lines."""
-    return {"line": tokenizer.encode("\n", add_special_tokens=False) or [tokenizer.eos_token_id],
-            "prompt": [], **{role: [tokenizer.eos_token_id] for role in WHOLE}}
-
-
-def encode(tokenizer, end, segment):
-    """The ids of a segment: its text, and the end mark unless it is a prompt that the reply continues."""
-    return tokenizer.encode(segment.text, add_special_tokens=False) + end.get(segment.role, end["line"])
-
-
-def decode(tokenizer, tokens, role):
-    """The text of a reply: up to its end mark."""
-    text = tokenizer.decode(tokens, skip_special_tokens=True)
-    return (text if role in WHOLE else text.split("\n")[0]).strip()
-
-
-def stop_tokens(tokenizer):
-    """Ids that end a reply: the end-of-text token, and every token with a line break in it."""
-    breaks = {i for text, i in tokenizer.get_vocab().items() if "\n" in text or "Ċ" in text or text == "<0x0A>"}
-    return breaks | {tokenizer.eos_token_id}
-
-
-def check_tokens(tokenizer, trajectory):
-    """Were the tokens that this trajectory's agent sampled made by this tokenizer? Otherwise training would be on nonsense."""
-    for s in trajectory.segments:
-        if s.values and s.tokens:
-            return max(s.tokens) < len(tokenizer) and decode(tokenizer, s.tokens, s.role) == s.text
-    return True
 
 
 # ------------------------------------------------------------------------------------------------- making, loading, saving

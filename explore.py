@@ -99,6 +99,7 @@ def add_arguments(p):
     p.add_argument("--expert", help="expert_edits: who proposes edits, named as for --agent")
     p.add_argument("--overflow-reward", type=float, default=-1.0, help="last reward of an episode that was cut off")
     p.add_argument("--keep-invalid", action="store_true", help="learn from unparsable actions too (LTC A.2 skips them)")
+    p.add_argument("--plain", action="store_true", help="local models without their chat templates")
     p.add_argument("--value-layer", type=int, help="layer the value is read from: -2 paper, -1 program; default the checkpoint's")
     p.add_argument("--threads", type=errors.count, default=1, help="CPU threads; more than one helps only bigger models")
 

@@ -113,6 +113,7 @@ def parse():
     p.add_argument("--width", type=errors.count, default=128, help="of --agent tiny")
     p.add_argument("--layers", type=errors.count, default=3, help="of --agent tiny")
     p.add_argument("--heads", type=errors.count, default=8, help="of --agent tiny")
+    p.add_argument("--plain", action="store_true", help="without the model's chat template, as it was explored")
     p.add_argument("--seed", type=int, default=0, help="of the order, dropout and --agent tiny's weights")
     p.add_argument("--save-every", type=errors.count, default=200, help="updates between checkpoints to resume from")
     p.add_argument("--threads", type=errors.count, default=1, help="CPU threads; more than one helps only bigger models")
@@ -133,6 +134,7 @@ import buffer  # noqa: E402
 import envs.words  # noqa: E402
 import others.chat  # noqa: E402
 import ranks  # noqa: E402
+import speech  # noqa: E402
 
 # ------------------------------------------------------------------------------------------------------- the loss (LTC A.4)
 # All arguments are tensors over n tokens: [n], logits [n, V]. `weight` is the term's mask, `total` its sum over the whole update.
@@ -230,7 +232,7 @@ def load_samples(args, tokenizer):
         trajectories = [t for t in trajectories if t.agent == args.player]
         if not trajectories:
             raise BadInput(f"--player {args.player}: {', '.join(args.data)}: nothing of it there")
-    end, weights = agent.end_marks(tokenizer), None
+    voice, weights = speech.speech_of(tokenizer, args.plain), None
     if args.loss == "lm" and args.success_at is not None:
         trajectories = [t for t in trajectories if t.reward >= args.success_at]
     if args.top:
@@ -242,12 +244,12 @@ def load_samples(args, tokenizer):
         said = buffer.sentences(weighted)
         print(f"sentences: {said['positive']:,} positive, {said['negative']:,} negative ({said['negative_share']:.1%}), "
               f"effective K {said['effective_k']:.1f}", file=sys.stderr)
-    samples = make_samples(trajectories, args, tokenizer, end, weights)
+    samples = make_samples(trajectories, args, voice, weights)
     if args.loss == "contrast":
         mark_shared(trajectories, samples)
     kept = [s for s in samples if any(s["lm"][1:]) or any(s["policy"][1:])]
     if args.mix:
-        kept += make_samples(others.chat.mixed(others.chat.read(args.mix), len(kept), args.seed), args, tokenizer, end)
+        kept += make_samples(others.chat.mixed(others.chat.read(args.mix), len(kept), args.seed), args, voice)
     tokens = sum(len(s["tokens"]) for s in kept)
     print(f"{len(kept)} of {len(samples)} trajectories to learn from, {tokens:,} tokens", file=sys.stderr)
     if not kept:
@@ -258,17 +260,14 @@ def load_samples(args, tokenizer):
     return kept
 
 
-def make_samples(trajectories, args, tokenizer, end, weights=None):
+def make_samples(trajectories, args, voice, weights=None):
     """A sample of each trajectory; what was never read by a model is encoded."""
-    samples, known = [], {}                     # the same texts come again and again: encode each once
+    samples = []
     for t in trajectories:
-        if not agent.check_tokens(tokenizer, t):
+        if not speech.check_tokens(voice.tokenizer, t):
             raise BadInput(f"{', '.join(args.data)}: trajectory {t.id} was recorded with another vocabulary (by {t.policy}) than "
                            f"that of --agent {args.agent}; train the agent that recorded it, or explore again")
-        for segment in t.segments:
-            if segment.tokens is None:
-                key = segment.role == "prompt", segment.text
-                segment.tokens = known[key] = known.get(key) or agent.encode(tokenizer, end, segment)
+        speech.encode_all(voice, t)
         try:
             samples.append(make_sample(t, args, weights and weights[id(t)]))
         except ValueError as error:
@@ -299,7 +298,7 @@ def choose(trajectories, args):
 def joint_updates(args, tokenizer):
     """The updates of --loss magrpo, iac or maac, as (samples, what to log). The nodes of the rollouts fill a buffer in the order in
     which they were played; a full one, and what is left at the end, is learnt from turn by turn, a step each (CoMLRL)."""
-    end, nodes, order = agent.end_marks(tokenizer), {}, {}
+    voice, nodes, order = speech.speech_of(tokenizer, args.plain), {}, {}
     for t in (t for path in args.data for t in buffer.read(path)):
         if t.pattern == "joint" and t.agent == args.player:
             nodes.setdefault(t.group, []).append(t)
@@ -319,7 +318,7 @@ def joint_updates(args, tokenizer):
             trajectories = [t for node in group for t in node]
             told = {f"turn_{turn}/{name}": statistics.fmean(node[0].metrics[name] for node in group)
                     for name in ("reward_mean", "expected_return")}
-            samples = make_samples(trajectories, args, tokenizer, end, {id(t): a for t, a in zip(trajectories, advantages)})
+            samples = make_samples(trajectories, args, voice, {id(t): a for t, a in zip(trajectories, advantages)})
             for t, sample in zip(trajectories, samples):
                 sample["target"] = [x * targets.get(id(t), (0.0, 0.0))[0] for x in sample["value"]]
                 sample["old_values"] = [x * targets.get(id(t), (0.0, 0.0))[1] for x in sample["value"]]

@@ -240,7 +240,7 @@ def read_report(text, mark, request, status, timed_out):
         reason = "too much output"
     else:
         reason = f"killed by signal {killed}" if killed and killed != signal.SIGKILL else "it ended its process"
-    return {"errors": errors, "reason": reason, **({"error": said["failed"]} if "failed" in said else {})}
+    return {"errors": errors, "reason": reason, **({"error": said.get("failed")} if "expression" in request else {})}
 
 
 # ---------------------------------------------------------------- the child

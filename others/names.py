@@ -26,7 +26,7 @@ def make_agent(name, args, cache, student=True, shared=None):
         return Expert(envs.module(args.env), careless, args.seed)
     policy, tokenizer = agent.load(name, args.value_layer, shared)
     return agent.LocalAgent(policy.eval(), tokenizer, name, args.slots, args.max_length, args.max_tokens, args.temperature,
-                            args.seed, student)
+                            args.seed, student, args.plain)
 
 
 def make_critic(args, env):

@@ -17,6 +17,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import torch
 
 import agent
+import speech
 import envs
 import errors
 import explore
@@ -34,7 +35,7 @@ class Generate:
         if self.loop is None or self.loop.done():
             self.loop = asyncio.create_task(self.serve())
         tokens = await future
-        segment = trajectory.add(agent.decode(self.local.tokenizer, tokens), source, role)
+        segment = trajectory.add(speech.decode(self.local.tokenizer, tokens, role), source, role)
         segment.tokens = tokens
         return segment
 
@@ -48,9 +49,7 @@ class Generate:
     def generate(self, trajectories):
         local, histories = self.local, []
         for t in trajectories:
-            for s in t.segments:
-                if s.tokens is None:
-                    s.tokens = agent.encode(local.tokenizer, local.end, s)
+            speech.encode_all(local.speech, t)
             histories.append([token for s in t.segments for token in s.tokens])
         width, pad = max(map(len, histories)), local.tokenizer.pad_token_id
         tokens = torch.tensor([[pad] * (width - len(h)) + h for h in histories])

@@ -46,11 +46,10 @@ def chat_loss(policy, tokenizer, chats):
     """Mean cross-entropy of the assistants' tokens, in nats."""
     import torch
 
-    import agent
-    end, losses = agent.end_marks(tokenizer), []
+    import speech
+    voice, losses = speech.speech_of(tokenizer), []
     for t in chats:
-        for segment in t.segments:
-            segment.tokens = agent.encode(tokenizer, end, segment)
+        speech.encode_all(voice, t)
         flat = buffer.flatten(t)
         tokens, keep = torch.tensor([flat["tokens"]]), torch.tensor([[m == buffer.OWN for m in flat["mask"]]])
         keep[:, 0] = False

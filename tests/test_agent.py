@@ -17,6 +17,7 @@ import buffer
 import envs
 import explore
 import patterns
+import speech
 from buffer import OWN, SYSTEM
 from envs import words
 from others.expert import Expert
@@ -60,7 +61,8 @@ STOP = set(range(0, 1000, 5))         # every fifth token ends a reply, so that 
 
 def talk_all(local, scripts, ids, stop=STOP):
     """Hold all conversations at once, at most `local.slots` in the air. Returns the trajectories."""
-    local.stop = stop
+    if stop:
+        local.speech.stop = lambda role: stop
 
     async def one(texts, id, slots):
         trajectory = buffer.Trajectory(id=id, task=id, temperature=local.temperature)
@@ -80,7 +82,7 @@ def talk_all(local, scripts, ids, stop=STOP):
 
 def plain(policy, tokenizer, texts, id, max_tokens, temperature, seed):
     """The same by full forward passes of the plain Transformers model: a list of (tokens, logprobs, values), one a reply."""
-    end = agent.end_marks(tokenizer)["line"]
+    end = speech.speech_of(tokenizer).line
     tokens, chance, replies = [], random.Random(f"{seed} {id}"), []
     for text in texts:
         tokens += tokenizer.encode(text) + end + tokenizer.encode(patterns.PROMPTS["act"])
@@ -159,7 +161,7 @@ def test_chance_belongs_to_the_conversation_and_the_seed(lively, tokenizer):
 def test_a_reply_stops_at_its_end_mark_or_at_max_tokens(tokenizer, monkeypatch):
     local = agent.LocalAgent(make_lively(tokenizer), tokenizer, "scripted", 1, max_tokens=4)
     says(monkeypatch, tokenizer, ["go to", "desk 1", words.END, "pen", "pen", "pen", "pen", "pen"])
-    first, second = own(talk_all(local, [["you see mug 1", "nothing happens."]], ["a"], local.stop)[0])
+    first, second = own(talk_all(local, [["you see mug 1", "nothing happens."]], ["a"], None)[0])
     assert first.text == "go to desk 1" and tokenizer.decode(first.tokens) == "go to desk 1 <end>"
     assert second.text == "pen pen pen pen" and len(second.tokens) == 4
 
@@ -287,9 +289,7 @@ def test_mask_and_rewards_of_an_experts_record(tokenizer):
     def player(first, steps, careless):
         return "I see a mug 1.", ("take mug 2 from shelf 1" if steps else "go to desk 1")
     trajectory = monologue(Expert(Namespace(expert=player)))
-    end = agent.end_marks(tokenizer)
-    for segment in trajectory.segments:
-        segment.tokens = agent.encode(tokenizer, end, segment)
+    speech.encode_all(speech.speech_of(tokenizer), trajectory)
     assert rendered(trajectory, tokenizer) == EXPECTED
     assert not buffer.flatten(trajectory)["recorded"]
 
@@ -476,7 +476,7 @@ def test_a_lora_keeps_the_value_head_of_its_base(lora):
 def test_tokens_of_another_vocabulary_are_noticed(lively, tokenizer):
     trajectory = talk_all(agent.LocalAgent(lively, tokenizer, "lively", 1, max_tokens=5), SCRIPTS[:1], IDS[:1], set())[0]
     other = words.tokenizer_for(WORDS + ["apple 1"], PHRASES, [*KINDS, "apple"])
-    assert agent.check_tokens(tokenizer, trajectory) and not agent.check_tokens(other, trajectory)
+    assert speech.check_tokens(tokenizer, trajectory) and not speech.check_tokens(other, trajectory)
 
 
 def test_the_tiny_agent_reads_the_expert_word_by_word(student, demos):

@@ -269,7 +269,7 @@ def test_a_local_teacher_leaves_the_record_to_the_students_tokenizer(tmp_path):
     asyncio.run(patterns.dialogue(quiz(3), student, teacher, trajectory, patterns.Rules(keep_invalid=True)))
     student.close(trajectory), teacher.close(trajectory)
     thought = next(s for s in trajectory.segments if s.role == "think")
-    assert thought.source == OTHER and thought.tokens == agent.encode(made["a"][1], student.end, thought)
+    assert thought.source == OTHER and thought.tokens == student.speech.said(thought)
     assert thought.values is None and len(thought.logprobs) == len(thought.tokens)
     assert teacher.free == student.free == [0]
 

@@ -5,7 +5,7 @@ import re
 import pytest
 from conftest import run_explore
 
-import agent
+import speech
 import buffer
 import envs
 from envs import webshop, words
@@ -305,7 +305,7 @@ def test_the_tiny_agents_words_are_commands():
     texts = {text for env, steps in trips for action, observation in steps for text in (action, observation)}
     tokenizer = words.tokenizer_for({task.make().reset() for task in tasks} | texts, webshop.PHRASES, webshop.KINDS)
     def through(action):
-        return agent.decode(tokenizer, tokenizer.encode(action), "act")
+        return speech.decode(tokenizer, tokenizer.encode(action), "act")
     for task, (_, steps) in zip(tasks, trips):
         env = task.make()
         env.reset()
