@@ -101,6 +101,9 @@ class LocalAgent:
                  plain=False):
         self.policy, self.tokenizer, self.name, self.student = policy, tokenizer, name, student
         self.slots, self.max_length, self.max_tokens = slots, max_length, max_tokens
+        config = policy.model.config.to_dict()
+        if (window := config.get("sliding_window")) and config.get("use_sliding_window", True) and window < max_length:
+            raise BadInput(f"--max-length {max_length}: {name} looks back {window} tokens only, the slot cache all; give at most {window}")
         self.temperature, self.seed = temperature, seed
         self.speech = speech_of(tokenizer, plain)
         self.cache = SlotCache(policy.model.config.num_hidden_layers)
@@ -327,17 +330,22 @@ def make_tiny(tokenizer, width=128, layers=3, heads=8, value_layer=-2, seed=0):
     return Policy(model, value_layer)
 
 
-def load(name, value_layer=None, shared=None):
-    """(policy, tokenizer) of a checkpoint directory or a hub name, in float32 on a CPU and in bfloat16 on a GPU.
+def load(name, value_layer=None, shared=None, dtype=None, four_bit=False):
+    """(policy, tokenizer) of a checkpoint directory, a hub name or a .gguf file, by default in float32 on a CPU and in bfloat16 on a GPU.
 
     value_layer: default the checkpoint's own, else -2. shared: base model -> what was loaded of it; an adapter whose base is in it
-    is put on that, others are noted there. Raises BadInput for what is no model, or a broken checkpoint.
+    is put on that, others are noted there. four_bit: the weights in NF4, doubly quantised, computing in bfloat16 (QLoRA). Raises
+    BadInput for what is no model, or a broken checkpoint.
     """
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
     state, adapter, shared = read_state(name), None, {} if shared is None else shared
     cuda = torch.cuda.is_available()
-    dtype = torch.bfloat16 if cuda else torch.float32
+    how = {"dtype": vars(torch)[dtype] if dtype else torch.bfloat16 if cuda else torch.float32,
+           **(in_four_bits() if four_bit else {}), **({"device_map": {"": torch.cuda.current_device()}} if cuda else {})}
+    folder, file = name, {}
+    if str(name).endswith(".gguf"):
+        how, folder, file = {**how, **dequantized()}, os.path.dirname(name) or ".", {"gguf_file": os.path.basename(name)}
     try:
         if is_adapter(name):
             from peft import AutoPeftModelForCausalLM, PeftConfig
@@ -346,21 +354,22 @@ def load(name, value_layer=None, shared=None):
                 adapter = f"adapter_{len(shared[base].peft_config)}"
                 shared[base].load_adapter(name, adapter)
             else:
-                shared[base] = AutoPeftModelForCausalLM.from_pretrained(name, is_trainable=True, dtype=dtype)
+                shared[base] = AutoPeftModelForCausalLM.from_pretrained(name, is_trainable=True, **how)
             model = shared[base]
         else:
-            model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype)
-        tokenizer = AutoTokenizer.from_pretrained(name)
+            model = AutoModelForCausalLM.from_pretrained(folder, **how, **file)
+        tokenizer = AutoTokenizer.from_pretrained(folder, **file)
     except (OSError, ValueError, SafetensorError) as error:
         raise BadInput(f"--agent {name}: no model there ({str(error).splitlines()[0][:160]}); give a directory that train.py "
-                       "wrote or a hub name") from None
+                       "wrote, a hub name or a .gguf file") from None
     if len(tokenizer) > model.get_input_embeddings().weight.shape[0]:
         raise BadInput(f"--agent {name}: its tokenizer has {len(tokenizer)} tokens, its model "
                        f"{model.get_input_embeddings().weight.shape[0]}; they belong to different checkpoints")
     try:
         layer = state.get("value_layer", -2) if value_layer is None else value_layer
-        policy = Policy(model.to("cuda" if cuda else "cpu"), layer, state.get("squash", True))
+        policy = Policy(model, layer, state.get("squash", True))
         policy.adapter = adapter
+        keep_gradients(model)
     except AttributeError as error:
         raise BadInput(f"--agent {name}: a {type(model).__name__} is not built like a Llama ({error}); choose another") from None
     head = os.path.join(name, "value_head.safetensors")
@@ -371,6 +380,35 @@ def load(name, value_layer=None, shared=None):
         except (SafetensorError, RuntimeError) as error:
             raise BadInput(f"{head}: no value head of this model ({error}); train the checkpoint again") from None
     return policy, tokenizer
+
+
+def in_four_bits():
+    """How to load QLoRA's weights: NF4, double quantisation, computing in bfloat16."""
+    try:
+        import bitsandbytes  # noqa: F401
+    except ImportError:
+        raise BadInput("--load-4bit: it needs a package; pip install bitsandbytes==0.50.2") from None
+    from transformers import BitsAndBytesConfig
+    return {"quantization_config": BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True,
+                                                      bnb_4bit_compute_dtype=torch.bfloat16)}
+
+
+def dequantized():
+    """How to load a .gguf file so that it can be trained and saved."""
+    try:
+        import gguf  # noqa: F401
+    except ImportError:
+        raise BadInput("--agent: a .gguf file needs a package; pip install gguf==0.19.0") from None
+    from transformers import GgufConfig
+    return {"quantization_config": GgufConfig(dequantize=True)}
+
+
+def keep_gradients(model):
+    """On CPUs with avx512_bf16 one forward without gradients packs 4-bit weights anew, and training then loses gradients without a
+    word: forbid it."""
+    for module in model.modules():
+        if type(module).__name__ == "Linear4bit":
+            module.support_avx512bf16_for_cpu = False
 
 
 def is_adapter(name):

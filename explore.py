@@ -99,9 +99,16 @@ def add_arguments(p):
     p.add_argument("--expert", help="expert_edits: who proposes edits, named as for --agent")
     p.add_argument("--overflow-reward", type=float, default=-1.0, help="last reward of an episode that was cut off")
     p.add_argument("--keep-invalid", action="store_true", help="learn from unparsable actions too (LTC A.2 skips them)")
+    add_loading_arguments(p)
     p.add_argument("--plain", action="store_true", help="local models without their chat templates")
     p.add_argument("--value-layer", type=int, help="layer the value is read from: -2 paper, -1 program; default the checkpoint's")
     p.add_argument("--threads", type=errors.count, default=1, help="CPU threads; more than one helps only bigger models")
+
+
+def add_loading_arguments(p):
+    """How local models are loaded."""
+    p.add_argument("--dtype", choices=["float32", "bfloat16"], help="of the weights; default float32 on a CPU, bfloat16 on a GPU")
+    p.add_argument("--load-4bit", action="store_true", help="weights in 4 bits (NF4, doubly quantised; QLoRA)")
 
 
 def load_tasks(args):

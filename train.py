@@ -113,6 +113,9 @@ def parse():
     p.add_argument("--width", type=errors.count, default=128, help="of --agent tiny")
     p.add_argument("--layers", type=errors.count, default=3, help="of --agent tiny")
     p.add_argument("--heads", type=errors.count, default=8, help="of --agent tiny")
+    p.add_argument("--dtype", choices=["float32", "bfloat16"], help="of the weights; default float32 on a CPU, bfloat16 on a GPU")
+    p.add_argument("--load-4bit", action="store_true", help="weights in 4 bits (NF4, doubly quantised), trained by an adapter (QLoRA)")
+    p.add_argument("--gradient-checkpointing", action="store_true", help="less memory, a third more time")
     p.add_argument("--plain", action="store_true", help="without the model's chat template, as it was explored")
     p.add_argument("--seed", type=int, default=0, help="of the order, dropout and --agent tiny's weights")
     p.add_argument("--save-every", type=errors.count, default=200, help="updates between checkpoints to resume from")
@@ -485,7 +488,11 @@ def train(policy, tokenizer, samples, args, part, step=0):
     head = set(policy.value_head.parameters())
     groups = [{"params": [p for p in policy.parameters() if p.requires_grad and p not in head], "lr": args.lr},
               {"params": list(head), "lr": args.value_lr or args.lr}]
-    optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.98), weight_decay=args.weight_decay)
+    if args.load_4bit and device.type == "cuda":            # its state moves to the CPU when the GPU is full
+        from bitsandbytes.optim import PagedAdamW as AdamW
+    else:
+        from torch.optim import AdamW
+    optimizer = AdamW(groups, betas=(0.9, 0.98), weight_decay=args.weight_decay)
     for group in optimizer.param_groups:
         group["base_lr"] = group["lr"]
     if step:
@@ -500,7 +507,13 @@ def train(policy, tokenizer, samples, args, part, step=0):
     epoch_steps = len(samples) if args.loss in JOINT else -(-len(samples) // args.batch_size)
     steps = args.epochs * epoch_steps
     constant = {"explained_variance": explained_variance(samples)} if args.loss == "ltc" else {}
-    policy.train(args.loss in ("lm", "contrast"))       # with dropout the first update's ratio would not be 1
+    if args.gradient_checkpointing:
+        policy.trunk.activation_checkpointing_enable({"use_reentrant": False})
+    policy.train()
+    if args.loss not in ("lm", "contrast"):             # with dropout the first update's ratio would not be 1
+        for module in policy.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.eval()
     bar = tqdm(total=steps, initial=step, desc="train", dynamic_ncols=True, mininterval=1, disable=ranks.RANK > 0)
     with open(os.devnull if ranks.RANK else f"{part}.metrics", "a", encoding="utf-8") as log, bar:
         for number, (batch, told) in enumerate(batches(samples, args)):
@@ -578,8 +591,11 @@ def resume_from(args, part):
 
 def start(args, folder):
     """(policy, tokenizer) to train: a resumed one, a tiny one made for the demonstrations, or the one named."""
+    how = {"dtype": args.dtype, "four_bit": args.load_4bit}
     if folder:
-        return agent.load(folder)
+        return agent.load(folder, **how)
+    if args.load_4bit and not (args.lora_rank or agent.is_adapter(args.agent)):
+        raise BadInput("--load-4bit: weights in 4 bits cannot be trained themselves; give --lora-rank")
     if args.agent == "tiny" and args.lora_rank:
         raise BadInput("--lora-rank: --agent tiny starts from random weights, which an adapter would leave as they are")
     if args.agent == "tiny":
@@ -588,7 +604,7 @@ def start(args, folder):
         tokenizer = envs.words.tokenizer_for({s.text for t in texts for s in t.segments}, world.PHRASES, world.KINDS, world.MARKS)
         layer = -2 if args.value_layer is None else args.value_layer
         return agent.make_tiny(tokenizer, args.width, args.layers, args.heads, layer, args.seed), tokenizer
-    policy, tokenizer = agent.load(args.agent, args.value_layer)
+    policy, tokenizer = agent.load(args.agent, args.value_layer, **how)
     if args.lora_rank and not agent.is_adapter(args.agent):        # an adapter is trained on as it is
         policy = agent.add_lora(policy, args.lora_rank, args.lora_alpha, args.lora_dropout, args.lora_target)
     return policy, tokenizer

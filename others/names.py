@@ -24,7 +24,7 @@ def make_agent(name, args, cache, student=True, shared=None):
         except ValueError:
             raise BadInput(f"{name}: write expert:SHARE with a number, e.g. expert:0.8") from None
         return Expert(envs.module(args.env), careless, args.seed)
-    policy, tokenizer = agent.load(name, args.value_layer, shared)
+    policy, tokenizer = agent.load(name, args.value_layer, shared, args.dtype, args.load_4bit)
     return agent.LocalAgent(policy.eval(), tokenizer, name, args.slots, args.max_length, args.max_tokens, args.temperature,
                             args.seed, student, args.plain)
 
