@@ -56,10 +56,10 @@ class Generate:
         mask = torch.tensor([[0] * (width - len(h)) + [1] * len(h) for h in histories])
         found = local.policy.model.generate(
             input_ids=tokens, attention_mask=mask, max_new_tokens=local.max_tokens, do_sample=True, top_k=0,
-            eos_token_id=sorted(local.stop), pad_token_id=pad)[:, width:].tolist()
+            eos_token_id=sorted(local.speech.stop("act")), pad_token_id=pad)[:, width:].tolist()
         replies = []
         for row in found:
-            end = next((i for i, token in enumerate(row) if token in local.stop), len(row) - 1)
+            end = next((i for i, token in enumerate(row) if token in local.speech.stop("act")), len(row) - 1)
             replies.append(row[:end + 1])
             self.tokens_sampled += end + 1
         return replies
@@ -71,7 +71,7 @@ class Generate:
 def timed(agent_, tasks, slots, args):
     """(episodes/s, sampled tokens/s) of one exploration."""
     before, started = agent_.tokens_sampled, time.perf_counter()
-    options = argparse.Namespace(**{**vars(args), **explore.ALONE, "slots": slots, "temperature": 1.0})
+    options = argparse.Namespace(**{**vars(args), **explore.ALONE, "slots": slots, "temperature": 1.0, "out": "bench"})
     asyncio.run(explore.play(tasks, agent_, None, options))
     seconds = time.perf_counter() - started
     return len(tasks) / seconds, (agent_.tokens_sampled - before) / seconds
