@@ -207,7 +207,8 @@ def losses(logits, values, b, totals, args):
     if args.loss in JOINT:
         terms = {"actor": actor_loss(logp, b["lm"], totals["completions"])}
         if args.loss != "magrpo":
-            terms["critic"] = critic_loss(values, b["old_values"], b["target"], b["value"], totals["completions"], args.value_clip)
+            clip = args.value_clip if args.loss == "iac" else math.inf          # a critic of its own has no backbone to spare
+            terms["critic"] = critic_loss(values, b["old_values"], b["target"], b["value"], totals["completions"], clip)
         return terms["actor"] + args.value_weight * terms.get("critic", 0), terms
     terms = {"lm": lm_loss(logp, b["lm"], totals["lm"])}
     if args.loss == "lm":

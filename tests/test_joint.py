@@ -84,6 +84,17 @@ def test_value_clip_takes_the_larger_error(target, wanted):
     assert train.critic_loss(value, torch.tensor([.4]), torch.tensor([target]), one, 1, clip=.2).item() == near(wanted)
 
 
+@pytest.mark.parametrize("loss, wanted", [("iac", .36), ("maac", .09)])
+def test_only_a_shared_backbone_is_clipped(loss, wanted):
+    """V .9, before .4, target 1.2; and the sum of the two terms."""
+    b = {"tokens": torch.tensor([1]), "lm": torch.tensor([.34]), "old_values": torch.tensor([.4]), "target": torch.tensor([1.2]),
+         "value": torch.ones(1)}
+    args = samples_of(loss, "x")
+    total, terms = train.losses(torch.zeros(1, 4), torch.tensor([.9]), b, {"completions": 1}, args)
+    assert terms["critic"].item() == near(wanted) and terms["actor"].item() == near(.34 * math.log(4))
+    assert total.item() == near(.34 * math.log(4) + .6 * wanted)
+
+
 def test_actor_term():
     """Over the tokens of a completion: log p -3 in three tokens, delta .34."""
     logp = torch.tensor([-1.0, -1.5, -.5])
