@@ -106,7 +106,8 @@ class LocalAgent:
         self.slots, self.max_length, self.max_tokens = slots, max_length, max_tokens
         config = policy.model.config.to_dict()
         if (window := config.get("sliding_window")) and config.get("use_sliding_window", True) and window < max_length:
-            raise BadInput(f"--max-length {max_length}: {name} looks back {window} tokens only, the slot cache all; give at most {window}")
+            raise BadInput(f"--max-length {max_length}: {name} looks back {window} tokens only, the slot cache all; give "
+                           f"at most {window}")
         self.temperature, self.seed = temperature, seed
         self.speech = speech_of(tokenizer, plain)
         self.cache = SlotCache(policy.model.config.num_hidden_layers)
@@ -334,11 +335,12 @@ def make_tiny(tokenizer, width=128, layers=3, heads=8, value_layer=-2, seed=0):
 
 
 def load(name, value_layer=None, shared=None, dtype=None, four_bit=False):
-    """(policy, tokenizer) of a checkpoint directory, a hub name or a .gguf file, by default in float32 on a CPU and in bfloat16 on a GPU.
+    """(policy, tokenizer) of a checkpoint directory, a hub name or a .gguf file, by default in float32 on a CPU and in bfloat16
+    on a GPU.
 
-    value_layer: default the checkpoint's own, else -2. shared: base model -> what was loaded of it; an adapter whose base is in it
-    is put on that, others are noted there. four_bit: the weights in NF4, doubly quantised, computing in bfloat16 (QLoRA). Raises
-    BadInput for what is no model, or a broken checkpoint.
+    value_layer: default the checkpoint's own, else -2. shared: base model -> what was loaded of it; an adapter whose base is in
+    it is put on that, others are noted there. four_bit: the weights in NF4, doubly quantised, computing in bfloat16 (QLoRA).
+    Raises BadInput for what is no model, or a broken checkpoint.
     """
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -392,8 +394,8 @@ def in_four_bits():
     except ImportError:
         raise BadInput("--load-4bit: it needs a package; pip install bitsandbytes==0.50.2") from None
     from transformers import BitsAndBytesConfig
-    return {"quantization_config": BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True,
-                                                      bnb_4bit_compute_dtype=torch.bfloat16)}
+    return {"quantization_config": BitsAndBytesConfig(
+        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=torch.bfloat16)}
 
 
 def dequantized():
@@ -407,8 +409,8 @@ def dequantized():
 
 
 def keep_gradients(model):
-    """On CPUs with avx512_bf16 one forward without gradients packs 4-bit weights anew, and training then loses gradients without a
-    word: forbid it."""
+    """On CPUs with avx512_bf16 one forward without gradients packs 4-bit weights anew, and training then loses gradients without
+    a word: forbid it."""
     for module in model.modules():
         if type(module).__name__ == "Linear4bit":
             module.support_avx512bf16_for_cpu = False

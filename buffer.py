@@ -327,7 +327,7 @@ def sentences(weighted):
             "effective_k": count[True] / count[False] if count[False] else math.inf}
 
 
-# ------------------------------------------------------------------------------ joint rollouts: MAGRPO trees, IAC and MAAC (CoMLRL)
+# ---------------------------------------------------------------------------- joint rollouts: MAGRPO trees, IAC, MAAC (CoMLRL)
 
 def joint_actions(agents, generations, mode):
     """What is combined at a node, as tuples of one completion's index an agent: "aligned": (j, ..., j), G of them; "cross": the

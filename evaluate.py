@@ -40,7 +40,7 @@ def parse():
     explore.add_arguments(p)
     p.add_argument("--split", help="which tasks; default: the environment's held-out ones (LTC on ALFWorld: the 134 unseen ones)")
     p.add_argument("--functions", nargs="+", metavar="FILE",
-                   help="mathqa: a functions.json of optimize.py, whose functions may be called: one for all agents, or one each, or none")
+                   help="mathqa: a functions.json of optimize.py, to be called: one for all agents, or one (or none) each")
     p.add_argument("--runs", type=errors.count, default=1, help="runs with different chance (LTC: 3)")
     p.add_argument("--temperature", type=float, default=0.0, help="of sampling; 0 is greedy")
     p.add_argument("--show", type=int, default=0, help="print so many trajectories of the last agent")
@@ -60,7 +60,8 @@ def wilson(won, n, z=1.96):
 
 def prompt_tokens(trajectory):
     """Tokens read before the first thought or action; None if they were never made (an expert)."""
-    first = next((i for i, s in enumerate(trajectory.segments) if s.role in ("think", "act", "completion")), len(trajectory.segments))
+    said = (i for i, s in enumerate(trajectory.segments) if s.role in ("think", "act", "completion"))
+    first = next(said, len(trajectory.segments))
     before = [s.tokens for s in trajectory.segments[:first]]
     return None if None in before else sum(map(len, before))
 
@@ -107,7 +108,9 @@ def table(results):
         lines.append([f"best of {results[0]['runs']} runs", *(f"{r['best']['all']:.1%}" for r in results)])
     if "accumulated" in results[0]:
         lines.append(["by one of those so far", *(f"{r['accumulated']:.1%}" for r in results)])
-    lines += [[m, *(f"{r['metrics'][m]:{'.2f' if m.endswith('return') else '.1%'}}" for r in results)] for m in results[0]["metrics"]]
+    for m in results[0]["metrics"]:
+        style = ".2f" if m.endswith("return") else ".1%"
+        lines.append([m, *(f"{r['metrics'][m]:{style}}" for r in results)])
     lines.append(["actions an episode", *(f"{r['steps']:.1f}" for r in results)])
     prompts = ("-" if r["prompt_tokens"] is None else f"{r['prompt_tokens']:.0f}" for r in results)
     lines.append(["tokens of the prompt", *prompts])
@@ -208,7 +211,8 @@ def main():
         seconds = round(args.seconds + time.time() - started, 1)
         with open(args.summary, "w", encoding="utf-8") as file:
             json.dump({"recipe": args.recipe, "seed": args.seed, "seconds": seconds, "rows": rows(results)}, file, indent=1)
-    about = {"env": args.env, "split": tasks[functions[0]][0].split, "data": bool(args.data), "seed": args.seed, "agents": results}
+    split = tasks[functions[0]][0].split
+    about = {"env": args.env, "split": split, "data": bool(args.data), "seed": args.seed, "agents": results}
     with open(f"{target}.tmp", "w", encoding="utf-8") as file:
         json.dump(about, file, indent=1)
     os.replace(f"{target}.tmp", target)          # last: what has it is finished

@@ -68,9 +68,9 @@ def parse():
     p.add_argument("--until-success", type=errors.count, metavar="N",
                    help="stop a task's episodes at the first success, but not before N episodes (A3T on WebShop: 3)")
     p.add_argument("--joint-mode", choices=["aligned", "cross"], default="aligned", help="joint: which answers are combined")
-    p.add_argument("--generations", type=errors.count, default=4, help="joint: answers an agent at each node (MAGRPO 4; IAC, MAAC 1)")
+    p.add_argument("--generations", type=errors.count, default=4, help="joint: answers at each node (MAGRPO 4; IAC, MAAC 1)")
     p.add_argument("--early-termination", type=float, metavar="R", help="joint: no further turn after a mean reward above R")
-    p.add_argument("--critics", help="joint: whose values are recorded: a checkpoint that reads all prompts, or one an agent: A,B")
+    p.add_argument("--critics", help="joint: whose values are recorded: one that reads all prompts, or one an agent, A,B")
     p.add_argument("--round", type=int, default=0, help="number of this exploration, stored in the record")
     p.add_argument("--temperature", type=float, default=1.0, help="of sampling; 0 is greedy")
     p.add_argument("--overwrite", action="store_true", help="replace a finished OUT, and forget an unfinished one")
@@ -95,7 +95,8 @@ def add_arguments(p):
     p.add_argument("--external", default="plain", metavar="MODE",
                    help="joint: what makes the next prompts: plain, level_feedback, expert_edits, or FILE.py:FUNCTION")
     p.add_argument("--external-prompt-passthrough", action="store_true", help="joint: use them as they are")
-    p.add_argument("--sandbox-slice", type=sandbox_slice, default=1, help="level_feedback: tests run: 1 the first, 0 or all, -n the last n")
+    p.add_argument("--sandbox-slice", type=sandbox_slice, default=1,
+                   help="level_feedback: tests that are run: 1 the first, 0 or all, -n the last n")
     p.add_argument("--expert", help="expert_edits: who proposes edits, named as for --agent")
     p.add_argument("--overflow-reward", type=float, default=-1.0, help="last reward of an episode that was cut off")
     p.add_argument("--keep-invalid", action="store_true", help="learn from unparsable actions too (LTC A.2 skips them)")
@@ -168,7 +169,8 @@ async def episode(task, agent, teacher, args, number=0):
 
 
 async def play_joint(tasks, team, args, on_end, done):
-    """Grow the trees of all tasks at once, each agent with at most --slots answers in the making. done: task -> its whole tree."""
+    """Grow the trees of all tasks at once, each agent with at most --slots answers in the making. done: task -> its whole
+    tree."""
     from tqdm import tqdm
     agents, critics, _ = team
     slots = [asyncio.Semaphore(args.slots) for _ in (*agents, *critics)]
@@ -251,8 +253,9 @@ def score_all(trajectories, critic, args):
 
 
 def explore(args, tasks, agent, teacher=None, critic=None):
-    """Play what OUT.part does not hold yet, have it scored, then write OUT. Returns all trajectories. agent: with --pattern joint a
-    team, whose trees are whole in OUT.part, or are grown again. Under torchrun each rank has a part of its own, and all return all."""
+    """Play what OUT.part does not hold yet, have it scored, then write OUT. Returns all trajectories. agent: with --pattern joint
+    a team, whose trees are whole in OUT.part, or are grown again. Under torchrun each rank has a part of its own, and all return
+    all."""
     part, done = f"{args.out}.part", {}
     if ranks.RANK == 0:
         collect(args.out)
@@ -273,7 +276,8 @@ def explore(args, tasks, agent, teacher=None, critic=None):
         def keep(*found):
             file.write("".join(map(buffer.to_line, found)))
             file.flush()
-        playing = play_joint(tasks, agent, args, keep, done) if args.pattern == "joint" else play(tasks, agent, teacher, args, keep, done)
+        joint = args.pattern == "joint"
+        playing = play_joint(tasks, agent, args, keep, done) if joint else play(tasks, agent, teacher, args, keep, done)
         trajectories = asyncio.run(playing)
     if ranks.WORLD > 1:
         trajectories = all_of_them(args, tasks)
@@ -307,7 +311,7 @@ def all_of_them(args, tasks):
         collect(args.out)
     ranks.wait()
     order = {task.id: i for i, task in enumerate(tasks)}
-    return sorted(buffer.read(f"{args.out}.part"), key=lambda t: order[t.task])      # (stable: those of a task stay in their order)
+    return sorted(buffer.read(f"{args.out}.part"), key=lambda t: order[t.task])      # stable
 
 
 def root_end(trajectory, team, args):
@@ -350,7 +354,8 @@ def main():
         trajectories = explore(args, tasks, agent, teacher, critic)
     if ranks.RANK == 0:
         Path(f"{args.out}.args").unlink(missing_ok=True)
-        report(args, trajectories, [speaker for speaker in (*(agent[0] if args.pattern == "joint" else [agent]), teacher, critic) if speaker])
+        speakers = (*(agent[0] if args.pattern == "joint" else [agent]), teacher, critic)
+        report(args, trajectories, [speaker for speaker in speakers if speaker])
     ranks.end()
 
 

@@ -6,16 +6,16 @@
 
     F* = argmin over F of the loss of the agent with functions F on the training tasks; the model is never touched.
 
-Each epoch a proposer sees how the agent fared, changes the best functions so far by a few actions (`step`), and the agent plays the
-training tasks with them. Strictly better: they are kept. Else they are rolled back, and remembered with what they scored, for the
-proposer to see. After --patience failures in a row, or --epochs, it ends.
+Each epoch a proposer sees how the agent fared, changes the best functions so far by a few actions (`step`), and the agent plays
+the training tasks with them. Strictly better: they are kept. Else they are rolled back, and remembered with what they scored, for
+the proposer to see. After --patience failures in a row, or --epochs, it ends.
 
-OUT/functions.json is the best list so far, OUT/EPOCH.best.json that of an epoch; OUT/EPOCH.json what was tried in it, OUT/EPOCH.jsonl
-its trajectories, and OUT/epochs.jsonl a line an epoch: what it scored, whether it was kept, which actions were applied and why others
-were refused. A run that was stopped goes on from there.
+OUT/functions.json is the best list so far, OUT/EPOCH.best.json that of an epoch; OUT/EPOCH.json what was tried in it,
+OUT/EPOCH.jsonl its trajectories, and OUT/epochs.jsonl a line an epoch: what it scored, whether it was kept, which actions were
+applied and why others were refused. A run that was stopped goes on from there.
 
-Departures: a proposer answers with all its actions of a step at once, and is asked again only if some were refused; functions run in
-our sandbox, and packages are never installed. Where nothing was changed, the training tasks are not played again.
+Departures: a proposer answers with all its actions of a step at once, and is asked again only if some were refused; functions run
+in our sandbox, and packages are never installed. Where nothing was changed, the training tasks are not played again.
 """
 import argparse
 import asyncio
@@ -40,7 +40,7 @@ TRIES = 3
 def parse():
     p = argparse.ArgumentParser(description="Train the functions of an agent.")
     p.add_argument("--agent", required=True, help="who solves: as for explore.py")
-    p.add_argument("--proposer", required=True, help="who changes the functions: as --agent, or scripted:USEFUL/USELESS/HARMFUL/MALFORMED")
+    p.add_argument("--proposer", required=True, help="who changes them: as --agent, or scripted:USEFUL/USELESS/HARMFUL/MALFORMED")
     p.add_argument("--out", required=True, help="folder for functions.json, the epochs and their trajectories")
     explore.add_arguments(p)
     p.set_defaults(env="mathqa", max_steps=6)
@@ -50,11 +50,11 @@ def parse():
     p.add_argument("--patience", type=errors.count, default=10, help="failures in a row that end it (the paper: 10)")
     p.add_argument("--actions", type=errors.count, default=3, help="at most so many in a step (the paper: 3)")
     p.add_argument("--shown", type=errors.count, default=8, help="conversations of the best run that the proposer is shown")
-    p.add_argument("--one-shot", action="store_true", help="ablation: a single step, whose functions are kept whatever they score")
+    p.add_argument("--one-shot", action="store_true", help="ablation: a single step, kept whatever it scores")
     p.add_argument("--no-rollback", action="store_true", help="ablation: every step is kept, and nothing ends it before --epochs")
     p.add_argument("--accept-ties", action="store_true", help="keep what is as good as the best, too")
     p.add_argument("--proposer-tokens", type=errors.count, default=1024, help="longest reply of the proposer")
-    p.add_argument("--proposer-length", type=errors.count, default=8192, help="longest prompt and reply of the proposer, if it is local")
+    p.add_argument("--proposer-length", type=errors.count, default=8192, help="longest prompt and reply, if it is local")
     p.add_argument("--overwrite", action="store_true", help="replace a finished OUT, and forget an unfinished one")
     return p.parse_args()
 
@@ -63,7 +63,8 @@ def parse():
 
 @dataclass
 class Progress:
-    """Where the search is. `failures`: what was rolled back since the last success, as (performance, functions); `row`: in a row."""
+    """Where the search is. `failures`: what was rolled back since the last success, as (performance, functions); `row`: in a
+    row."""
     functions: list = field(default_factory=list)
     performance: float = -1.0
     failures: list = field(default_factory=list)
@@ -71,8 +72,8 @@ class Progress:
 
 
 def judge(progress, functions, performance, ties=False, always=False):
-    """The Progress after these functions scored `performance`: kept if strictly better (`ties`: or as good; `always`), else rolled
-    back and remembered, failures in ascending order (AgentOptimizer, Algorithm 1)."""
+    """The Progress after these functions scored `performance`: kept if strictly better (`ties`: or as good; `always`), else
+    rolled back and remembered, failures in ascending order (AgentOptimizer, Algorithm 1)."""
     if always or performance > progress.performance or (ties and performance == progress.performance):
         return Progress(functions, performance)
     failures = sorted([*progress.failures, (performance, functions)], key=lambda failure: failure[0])
@@ -80,8 +81,8 @@ def judge(progress, functions, performance, ties=False, always=False):
 
 
 def actions_in(text):
-    """The actions in what a proposer wrote: JSON objects {"name", "arguments"}, alone, in a list, or in a fence, mended where models
-    break them (single quotes, trailing commas, line breaks in strings). [] if there are none."""
+    """The actions in what a proposer wrote: JSON objects {"name", "arguments"}, alone, in a list, or in a fence, mended where
+    models break them (single quotes, trailing commas, line breaks in strings). [] if there are none."""
     import json_repair
     fenced = re.search(r"```(?:\w+)?\s*\n(.*?)(?:```|\Z)", text, re.DOTALL)
     text = fenced[1] if fenced else text
@@ -93,7 +94,8 @@ def actions_in(text):
     except (ValueError, RecursionError):
         return []
     found = found if isinstance(found, list) else [found]
-    found = [{"name": verb, "arguments": a[verb]} for a in found if isinstance(a, dict) for verb in a if verb in toolbox.ACTIONS] or found
+    by_key = [(verb, a[verb]) for a in found if isinstance(a, dict) for verb in a if verb in toolbox.ACTIONS]
+    found = [{"name": verb, "arguments": given} for verb, given in by_key] or found              # {"add_function": {...}}
     for action in (a for a in found if isinstance(a, dict)):
         if isinstance(action.get("function"), dict):                        # {"type": "function", "function": {...}}
             action.update(action.pop("function"))
@@ -105,14 +107,15 @@ def actions_in(text):
 def step(history, statistic, current_functions, propose, failures=(), limit=3):
     """One step of the optimiser: -> (actions that were applied, functions after them, why others were refused).
 
-    history: conversations of the best run, as texts; statistic: what it scored, {"all": share, kind: share, ...}; current_functions: the
-    best list, from which the step starts; propose: what is shown -> the proposer's words, called at most three times, the second and
-    third time only if something was refused; failures: (performance, functions) in ascending order. At most `limit` actions are applied;
-    TERMINATE ends the step. Nothing is changed in place."""
+    history: conversations of the best run, as texts; statistic: what it scored, {"all": share, kind: share, ...};
+    current_functions: the best list, from which the step starts; propose: what is shown -> the proposer's words, called at most
+    three times, the second and third time only if something was refused; failures: (performance, functions) in ascending order.
+    At most `limit` actions are applied; TERMINATE ends the step. Nothing is changed in place."""
     functions, applied, refused = list(current_functions), [], []
-    for number in range(TRIES):
+    for _ in range(TRIES):
         wrong = []
-        proposed = actions_in(propose(shown(history, statistic, current_functions, functions, failures, refused, limit - len(applied))))
+        left = limit - len(applied)
+        proposed = actions_in(propose(shown(history, statistic, current_functions, functions, failures, refused, left)))
         if not proposed:
             wrong.append("no action in JSON was found")
         for action in proposed:
@@ -138,7 +141,7 @@ def shown(history, statistic, best, functions, failures, refused, left):
         return "\n\n".join(f"{toolbox.signatures([f])}\n{f['code']}" for f in some) or "(none)"
     shares = {kind: round(share, 4) for kind, share in statistic.items() if kind != "all"}
     parts = [
-        "An agent solves problems, and may call functions. Improve its functions: they should help with many problems of such kinds.",
+        "An agent solves problems, and may call functions. Improve them: they should help with many problems of such kinds.",
         *(f"Conversation {i}:\n{text}" for i, text in enumerate(history, start=1)),
         f"Share of right answers: {statistic.get('all', 0):.1%}",
         f"Right answers: {json.dumps(shares)}",
@@ -148,8 +151,9 @@ def shown(history, statistic, best, functions, failures, refused, left):
         f"Names: {json.dumps([f['name'] for f in functions])}",
         *(f"Refused: {why}" for why in refused),
         "You can take these actions:\n" + "\n".join(f"{name}: {about}" for name, about in toolbox.ACTIONS.items()),
-        f'Write a JSON list of at most {left} actions, {{"name": ..., "arguments": {{...}}}}; arguments of add_function and revise_function '
-        f'are {", ".join(toolbox.FIELDS)}, of remove_function name. "arguments" of a function is a JSON object of parameter -> schema.']
+        f'Write a JSON list of at most {left} actions, {{"name": ..., "arguments": {{...}}}}; arguments of add_function and '
+        f'revise_function are {", ".join(toolbox.FIELDS)}, of remove_function name. "arguments" of a function is a JSON object of '
+        'parameter -> schema.']
     return "\n\n".join(parts)
 
 
@@ -169,7 +173,8 @@ def statistics_of(trajectories):
     kinds = {}
     for t in trajectories:
         kinds.setdefault(t.kind, []).append(float(t.success))
-    return {"all": fmean(x for found in kinds.values() for x in found), **{k: fmean(x) for k, x in kinds.items()}} if kinds else {}
+    shares = {kind: fmean(found) for kind, found in kinds.items()}
+    return {"all": fmean(x for found in kinds.values() for x in found), **shares} if kinds else {}
 
 
 def conversations(trajectories, n):
@@ -200,8 +205,8 @@ def ask(proposer, epoch, args):
         try:
             return asyncio.run(reply())
         except Overflow:
-            raise BadInput(f"--proposer {args.proposer}: what it is to read is longer than --proposer-length {args.proposer_length}; "
-                           "give more, or fewer --shown") from None
+            raise BadInput(f"--proposer {args.proposer}: what it is to read is longer than --proposer-length "
+                           f"{args.proposer_length}; give more, or fewer --shown") from None
     return propose
 
 
@@ -260,10 +265,11 @@ def main():
     if os.path.exists(finished) and not args.overwrite:
         raise BadInput(f"{args.out}: is there already; give --overwrite or another --out")
     os.makedirs(args.out, exist_ok=True)
-    there = [os.path.join(args.out, f) for f in os.listdir(args.out) if re.fullmatch(r"(\d+\.(best\.)?jsonl?(\.part)?|epochs\.jsonl)", f)]
+    ours = re.compile(r"\d+\.(best\.)?jsonl?(\.part)?|epochs\.jsonl")
+    there = [os.path.join(args.out, name) for name in os.listdir(args.out) if ours.fullmatch(name)]
     errors.same_command(note, args, there)
     if args.overwrite:
-        for file in (*there, finished, *(os.path.join(args.out, f"{who}.jsonl") for who in ("replies", "proposals")), os.path.join(args.out, "step.json")):
+        for file in (*there, finished, *(os.path.join(args.out, n) for n in ("replies.jsonl", "proposals.jsonl", "step.json"))):
             Path(file).unlink(missing_ok=True)
 
     def tasks_of(functions):

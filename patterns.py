@@ -185,7 +185,7 @@ class Tree:
     complete: callable          # async (agent, trajectory) -> None: the agent (a number) answers what is in the trajectory
     judge: callable             # async (texts of a joint action) -> something with reward, won and metrics
     transition: callable        # async (completions, prompts, responses) -> the next prompts, one an agent
-    values: callable            # async (path, prompts) -> what the critics say: ([], a value for each agent, or None without critics)
+    values: callable            # async (path, prompts) -> (trajectories of critics, a value an agent), empty without critics
     agents: int = 2
     turns: int = 2
     generations: int = 4
@@ -197,10 +197,10 @@ async def joint(tree, prompts, asked=None, answered=None, path=(), before=()):
     """Grow the node of a joint history, and all that follows (CoMLRL's multi-turn MAGRPO; with one generation a chain, as for
     IAC and MAAC). Returns (the returns of its joint actions, the trajectories of the tree, those of its root last).
 
-    Each of N agents answers its prompt G times. Every joint action of the mode gets one shared reward and, unless this is the last
-    turn, one child, whose N prompts the external transition makes of that branch alone. asked, answered: what each agent has been
-    asked and has answered on this branch; before: the metrics of its turns. If the node's mean reward is above `stop_above`, it
-    has no children: CoMLRL's default, -0.2, would end every branch whose rewards cannot be negative, so ours is None.
+    Each of N agents answers its prompt G times. Every joint action of the mode gets one shared reward and, unless this is the
+    last turn, one child, whose N prompts the external transition makes of that branch alone. asked, answered: what each agent has
+    been asked and has answered on this branch; before: the metrics of its turns. If the node's mean reward is above `stop_above`,
+    it has no children: CoMLRL's default, -0.2, would end every branch whose rewards cannot be negative, so ours is None.
 
     One trajectory a completion: `reward` is the mean of its joint actions', metrics["return"] the sum of their returns.
     """

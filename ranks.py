@@ -1,11 +1,13 @@
-"""Several processes, one result: what the stages need of `torchrun` (LTC A.6). Alone, everything here is what it would be without.
+"""Several processes, one result: what the stages need of `torchrun` (LTC A.6). Alone, everything here is what it would be
+without.
 
     torchrun --nproc_per_node 2 explore.py ...        torchrun --nproc_per_node 2 train.py ...
     torchrun --nnodes 2 --nproc_per_node 8 --rdzv_backend c10d --rdzv_endpoint HOST:29500 train.py ...
 
-Exploring, ranks draw tasks from one counter in the process group's own store, so that none waits for a share that was cut too large.
-Training, each rank reads a share of every update; losses are sums over the update's tokens with the denominators of the whole update, so
-gradients are added up, not averaged: the result is that of one process, however uneven the shares. Rank 0 alone writes results.
+Exploring, ranks draw tasks from one counter in the process group's own store, so that none waits for a share that was cut too
+large. Training, each rank reads a share of every update; losses are sums over the update's tokens with the denominators of the
+whole update, so gradients are added up, not averaged: the result is that of one process, however uneven the shares. Rank 0 alone
+writes results.
 """
 import itertools
 import os
@@ -25,7 +27,8 @@ def start():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     store, rank, world = next(dist.rendezvous("env://"))
     STORE.append(dist.PrefixStore("parley", store))
-    dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", store=dist.PrefixStore("group", store), rank=rank, world_size=world)
+    backend, group = "cpu:gloo,cuda:nccl" if cuda else "gloo", dist.PrefixStore("group", store)
+    dist.init_process_group(backend, store=group, rank=rank, world_size=world)
 
 
 def end():

@@ -1,9 +1,10 @@
 """How texts become tokens: what stands before each text of a conversation, and what ends it.
 
-A plain model reads one text after the other; a line ends with a line break, and so does a reply. A chat model's template puts marks
-between the speakers: system (the instruction), user (tasks and observations), assistant (prompts such as "Thought:", and all replies).
-What a conversation holds is never read again in another form, so the marks must depend on nothing but the two speakers they stand
-between. `speech_of` takes them from the template by rendering marked texts, and refuses a template for which that is not so.
+A plain model reads one text after the other; a line ends with a line break, and so does a reply. A chat model's template puts
+marks between the speakers: system (the instruction), user (tasks and observations), assistant (prompts such as "Thought:", and
+all replies). What a conversation holds is never read again in another form, so the marks must depend on nothing but the two
+speakers they stand between. `speech_of` takes them from the template by rendering marked texts, and refuses a template for which
+that is not so.
 
 Tokens of a text are made once, here. A text that spells a mark ("<|im_end|>" in an observation) is read as letters.
 """
@@ -18,8 +19,8 @@ PROMPTED = ("prompt", "think", "act", "judge", "pose", "reason", "score", "value
 
 @dataclass
 class Speech:
-    """begin: ids before everything; marks: (speaker before, speaker now) -> text, None for a plain model; line: ids that end a line;
-    turn: the id that ends an assistant's turn."""
+    """begin: ids before everything; marks: (speaker before, speaker now) -> text, None for a plain model; line: ids that end a
+    line; turn: the id that ends an assistant's turn."""
     tokenizer: object
     begin: list
     marks: dict | None
@@ -77,8 +78,8 @@ def speaker(segment):
 
 
 def speech_of(tokenizer, plain=False):
-    """How to speak with this tokenizer's model: by its chat template, if it has one and not `plain`. Raises BadInput for a template
-    that changes what was said before when more is said."""
+    """How to speak with this tokenizer's model: by its chat template, if it has one and not `plain`. Raises BadInput for a
+    template that changes what was said before when more is said."""
     if tokenizer.eos_token_id is None:
         raise BadInput("--agent: its tokenizer has no end-of-text token, so no reply could end; choose another model")
     line = tokenizer.encode("\n", add_special_tokens=False) or [tokenizer.eos_token_id]
@@ -92,8 +93,8 @@ def speech_of(tokenizer, plain=False):
 def marks_of(tokenizer):
     """(speaker before, speaker now) -> what a chat template writes between them."""
     from jinja2 import TemplateError
-    rewrites = BadInput("--agent: its chat template writes what was said before in another form once more is said, and what was fed "
-                        "cannot be unsaid; give --plain")
+    rewrites = BadInput("--agent: its chat template writes what was said before in another form once more is said, and what was "
+                        "fed cannot be unsaid; give --plain")
 
     def render(*said):
         roles = ("system", "user", "assistant") if said[0] == "SYSTEM" else ("user", "assistant")
@@ -124,9 +125,10 @@ def marks_of(tokenizer):
         if not found or blank.strip() or whole != f"{start}{blank}{reply}{turn}SECOND{header}{blank}{reply}{turn}THIRD{header}":
             raise rewrites
     header += blank
-    return {(None, "system"): begin, (None, "user"): user_begin, (None, "assistant"): user_begin + header, ("system", "system"): "\n",
-            ("system", "user"): system_user, ("system", "assistant"): system_user + header, ("user", "system"): "\n", ("user", "user"): "\n",
-            ("user", "assistant"): header, ("assistant", "assistant"): "", ("assistant", "user"): turn, ("assistant", "system"): turn}
+    return {(None, "system"): begin, (None, "user"): user_begin, (None, "assistant"): user_begin + header,
+            ("system", "system"): "\n", ("system", "user"): system_user, ("system", "assistant"): system_user + header,
+            ("user", "system"): "\n", ("user", "user"): "\n", ("user", "assistant"): header,
+            ("assistant", "assistant"): "", ("assistant", "user"): turn, ("assistant", "system"): turn}
 
 
 def decode(tokenizer, tokens, role):

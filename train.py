@@ -14,12 +14,14 @@
 
     J = 1/(K+1) [ sum_j log p(success j) + R_fail log p(failure) ],  R_fail = -1                             (A3T §2.2)
 
-`--loss magrpo`, `iac` and `maac` train one agent of a team (--player), or one of its critics, on joint rollouts: without ratio or clip,
+`--loss magrpo`, `iac` and `maac` train one agent of a team (--player), or one of its critics, on joint rollouts: without ratio or
+clip,
 
     L = - mean over completions of A log pi(completion)  [ + 0.6 (target - V(prompt))^2,  iac ]
 
-with A = R - mean over the G completions of a node, normalised (magrpo), or r + gamma V' - V (iac: V by the agent's own head; maac: by
-the critics that explored beside it). What is learnt of one agent leaves the others alone: each has a training, and files, of its own.
+with A = R - mean over the G completions of a node, normalised (magrpo), or r + gamma V' - V (iac: V by the agent's own head;
+maac: by the critics that explored beside it). What is learnt of one agent leaves the others alone: each has a training, and
+files, of its own.
 
 Each term is one short function below, over the n tokens that some term weights; only those go through the output layer. Every
 denominator is a sum over the whole update, so that cutting an update into micro-batches changes nothing (L16).
@@ -56,12 +58,12 @@ def parse():
     p.add_argument("--data", nargs="+", required=True, help="trajectory files, oldest first: the replay buffer")
     p.add_argument("--out", required=True, help="folder of the new checkpoint")
     p.add_argument("--loss", choices=["lm", "ltc", "contrast", *JOINT], default="ltc",
-                   help="lm: instruction tuning; ltc: all four terms; contrast: successes against a failure; magrpo, iac, maac: a "
-                   "team's rollouts")
+                   help="lm: instruction tuning; ltc: all four terms; contrast: successes against a failure; magrpo, iac, maac: "
+                   "a team's rollouts")
     p.add_argument("--player", type=int, help="learn from this one of a team: its agents are 0 to N-1, then come its critics")
     p.add_argument("--baseline", choices=["mean", "raw", "max", "rloo"], default="mean",
                    help="magrpo: of the advantage (all alike once normalised)")
-    p.add_argument("--rollout-buffer-size", type=errors.count, default=8, help="joint: nodes, an update a turn from them (CoMLRL: 8)")
+    p.add_argument("--rollout-buffer-size", type=errors.count, default=8, help="joint: nodes, for an update a turn (CoMLRL: 8)")
     p.add_argument("--value-clip", type=float, default=0.2, help="iac: how far V may go in an update (CoMLRL: 0.2)")
     p.add_argument("--replay", choices=["recent", "uniform"], default="recent", help="which of the buffer to train on (L18)")
     p.add_argument("--n-train", type=errors.count, help="how many of it (LTC's program on ALFWorld: 1024); default all")
@@ -94,8 +96,8 @@ def parse():
     p.add_argument("--teacher-logprob", choices=["student", "one"], default="student",
                    help="log pi_old of another agent's tokens: the student's own, or 1.0 as LTC's program (L7)")
     p.add_argument("--normalise-advantages", action=argparse.BooleanOptionalAction,
-                   help="to mean 0 and deviation 1: ltc over all spoken tokens (default: no); magrpo over a node's completions, iac and "
-                   "maac over those of an update (default: yes)")
+                   help="to mean 0 and deviation 1: ltc over all spoken tokens (default: no); magrpo over a node's completions, "
+                   "iac and maac over those of an update (default: yes)")
     p.add_argument("--top", type=errors.share, metavar="SHARE", help="lm: only the best-scored share, whatever its reward (0.1)")
     p.add_argument("--used", metavar="FILE", help="--top: ledger of what was trained on before, and is not to be again")
     p.add_argument("--mix", metavar="FILE", help="lm: as many general conversations, a JSONL file of messages")
@@ -114,7 +116,7 @@ def parse():
     p.add_argument("--layers", type=errors.count, default=3, help="of --agent tiny")
     p.add_argument("--heads", type=errors.count, default=8, help="of --agent tiny")
     p.add_argument("--dtype", choices=["float32", "bfloat16"], help="of the weights; default float32 on a CPU, bfloat16 on a GPU")
-    p.add_argument("--load-4bit", action="store_true", help="weights in 4 bits (NF4, doubly quantised), trained by an adapter (QLoRA)")
+    p.add_argument("--load-4bit", action="store_true", help="weights in 4 bits (NF4, doubly quantised), and an adapter (QLoRA)")
     p.add_argument("--gradient-checkpointing", action="store_true", help="less memory, a third more time")
     p.add_argument("--plain", action="store_true", help="without the model's chat template, as it was explored")
     p.add_argument("--seed", type=int, default=0, help="of the order, dropout and --agent tiny's weights")
@@ -187,8 +189,8 @@ def actor_loss(logp, advantage, completions):
 
 
 def critic_loss(value, old_value, target, weight, completions, clip=math.inf):
-    """(target - V)^2 at the last token of the prompt, averaged over completions. Where actor and critic share a backbone, the larger
-    of that and of the error of V held within `clip` of what it was (CoMLRL)."""
+    """(target - V)^2 at the last token of the prompt, averaged over completions. Where actor and critic share a backbone, the
+    larger of that and of the error of V held within `clip` of what it was (CoMLRL)."""
     held = old_value + (value - old_value).clamp(-clip, clip)
     return (weight * torch.maximum((target - value) ** 2, (target - held) ** 2)).sum() / completions
 
@@ -300,8 +302,8 @@ def choose(trajectories, args):
 
 
 def joint_updates(args, tokenizer):
-    """The updates of --loss magrpo, iac or maac, as (samples, what to log). The nodes of the rollouts fill a buffer in the order in
-    which they were played; a full one, and what is left at the end, is learnt from turn by turn, a step each (CoMLRL)."""
+    """The updates of --loss magrpo, iac or maac, as (samples, what to log). The nodes of the rollouts fill a buffer in the order
+    in which they were played; a full one, and what is left at the end, is learnt from turn by turn, a step each (CoMLRL)."""
     voice, nodes, order = speech.speech_of(tokenizer, args.plain), {}, {}
     for t in (t for path in args.data for t in buffer.read(path)):
         if t.pattern == "joint" and t.agent == args.player:
@@ -336,13 +338,13 @@ def episode_of(trajectory):
 
 
 def td(nodes, args):
-    """id of a trajectory -> (TD target, V): of one agent's turns, one answer each. V is what the critic who was there said, or else
-    what the agent's own head said before its first word, from the last token of the prompt."""
+    """id of a trajectory -> (TD target, V): of one agent's turns, one answer each. V is what the critic who was there said, or
+    else what the agent's own head said before its first word, from the last token of the prompt."""
     episodes, found = {}, {}
     for node in nodes:
         if len(node) > 1:
-            raise BadInput(f"--loss {args.loss}: {' '.join(args.data)}: there are {len(node)} answers at a node; temporal differences "
-                           "follow one course of events: explore with --generations 1")
+            raise BadInput(f"--loss {args.loss}: {' '.join(args.data)}: there are {len(node)} answers at a node; temporal "
+                           "differences follow one course of events: explore with --generations 1")
         episodes.setdefault(episode_of(node[0]), []).append(node[0])
     for turns in episodes.values():
         own = [t.segments[-1].values[0] if t.segments[-1].values else 0.0 for t in turns]
@@ -358,7 +360,8 @@ def weigh(nodes, targets, args):
     """The advantages of all completions of these nodes, which are of one turn."""
     normalise = args.normalise_advantages is not False
     if args.loss == "magrpo":
-        return [a for node in nodes for a in buffer.group_advantages([t.metrics["return"] for t in node], args.baseline, normalise)]
+        returns = [[t.metrics["return"] for t in node] for node in nodes]
+        return [a for group in returns for a in buffer.group_advantages(group, args.baseline, normalise)]
     deltas = [target - value for node in nodes for target, value in (targets[id(node[0])],)]
     return buffer.normalised(deltas) if normalise and len(deltas) > 1 else deltas
 
@@ -457,8 +460,8 @@ def joined(one, two):
 
 
 def batches(samples, args):
-    """The updates of the whole run, in order, as (samples, what to log beside): each epoch shuffled by its own seed, so that a resumed
-    run meets the same ones; a team's as `joint_updates` has them.
+    """The updates of the whole run, in order, as (samples, what to log beside): each epoch shuffled by its own seed, so that a
+    resumed run meets the same ones; a team's as `joint_updates` has them.
 
     Not by length, though that would be faster: batches of short episodes alone count each of their tokens for more.
     """

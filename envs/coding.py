@@ -328,6 +328,7 @@ def complete(task, agent, prompt, chance):
 KINDS, MARKS = (), "()=:+-*[],."
 PHRASES = ([role.format(entry_point="f") for role in ROLES] + [SAID.format(name=name).strip() for name in (HELPER, "f")] +
            [f"{name} is{no} {what}." for name in (HELPER, "f") for no in ("", " not") for what in ("Python", "defined")] +
-           [f"f uses{no} {HELPER}." for no in ("", " not")] + [f"f does {than} {HELPER}." for than in ("more than", "nothing beyond")] +
-           [f"def {HELPER}(x): return", "def f(x): return", "list(map(lambda i:", "[::-1]", "[1:]", "[:-1]", "**", "))", "assert f(",
-            "tests pass.", "Found:", "Proposed:", "Look at it again.", "Revise your function.", "AssertionError:", INSTRUCTION])
+           [f"f uses{no} {HELPER}." for no in ("", " not")] +
+           [f"f does {than} {HELPER}." for than in ("more than", "nothing beyond")] +
+           [f"def {HELPER}(x): return", "def f(x): return", "list(map(lambda i:", "[::-1]", "[1:]", "[:-1]", "**", "))",
+            "assert f(", "tests pass.", "Found:", "Proposed:", "Look at it again.", "Revise your function.", "AssertionError:", INSTRUCTION])

@@ -1,8 +1,9 @@
 """Functions as the weights of an agent: what they look like, how they are checked, changed and called (AgentOptimizer §3).
 
-A function is {"name", "description", "arguments", "packages", "code"}: `arguments` maps each parameter to its JSON schema, `code` is
-Python that defines `name`. A file of functions, functions.json, is a JSON list of them. Three actions change the list, each a function
-call of the proposer (TOOLS); a fourth, TERMINATE, ends a step. What is wrong with an action is said in words, and nothing is changed.
+A function is {"name", "description", "arguments", "packages", "code"}: `arguments` maps each parameter to its JSON schema, `code`
+is Python that defines `name`. A file of functions, functions.json, is a JSON list of them. Three actions change the list, each a
+function call of the proposer (TOOLS); a fourth, TERMINATE, ends a step. What is wrong with an action is said in words, and
+nothing is changed.
 
 A call runs in the sandbox, each function alone with its own code: two that define helpers of one name do not disturb each other.
 Packages are never installed; a function that imports what is not there is refused.
@@ -33,7 +34,7 @@ def tools():
             "arguments": 'Its parameters: a JSON object of name -> schema, as a string, e.g. {"n": {"type": "integer"}}.',
             "packages": "Packages that the code imports, separated by commas; none are installed.",
             "code": "Python that defines the function. It must return its result; what it prints is not seen."}
-    fields = {action: FIELDS[:1] if action == "remove_function" else () if action == "TERMINATE" else FIELDS for action in ACTIONS}
+    fields = {action: {"remove_function": FIELDS[:1], "TERMINATE": ()}.get(action, FIELDS) for action in ACTIONS}
     return [{"type": "function", "function": {"name": action, "description": about, "parameters": {
         "type": "object", "properties": {field: {"type": "string", "description": text[field]} for field in fields[action]},
         "required": list(fields[action])}}} for action, about in ACTIONS.items()]
@@ -64,7 +65,8 @@ def cleaned(given):
     if not isinstance(arguments, dict):
         raise ValueError('arguments must be a JSON object of name -> schema, e.g. {"n": {"type": "integer"}}')
     function["arguments"] = arguments
-    function["packages"] = ", ".join(function["packages"]) if isinstance(function["packages"], list) else str(function["packages"])
+    packages = function["packages"]
+    function["packages"] = ", ".join(map(str, packages)) if isinstance(packages, list) else str(packages)
     check_code(function)
     check_schema(function)
     return function
@@ -123,7 +125,8 @@ def check_schema(function):
 # ---------------------------------------------------------------- the actions
 
 def act(functions, action):
-    """The list after an action {"name": ..., "arguments": {...}}; the one given is not changed. Raises ValueError with what is wrong."""
+    """The list after an action {"name": ..., "arguments": {...}}; the one given is not changed. Raises ValueError with what is
+    wrong."""
     if not isinstance(action, dict) or action.get("name") not in ACTIONS:
         raise ValueError(f"no action of that name; there are {', '.join(ACTIONS)}")
     given, verb = action.get("arguments"), action["name"]

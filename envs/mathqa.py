@@ -7,14 +7,16 @@
     observation, reward, done = env.step('call[count_divisors({"n": 60})]')     # "Result: 12"
     observation, reward, done = env.step("finish[12]")      # reward 1 right, -1 wrong
 
-Official data (Hendrycks et al., MIT): DIR/SPLIT/SUBJECT/*.json, or one JSONL file with problem, answer or solution, and subject or
-type; such a file has no split: the first fifth of each subject, in an order that never changes, is "train", the rest "test".
+Official data (Hendrycks et al., MIT): DIR/SPLIT/SUBJECT/*.json, or one JSONL file with problem, answer or solution, and subject
+or type; such a file has no split: the first fifth of each subject, in an order that never changes, is "train", the rest "test".
 
-**Answers** are compared as texts once they are normalised as MATH's own evaluation does (fractions, roots, units, spaces, degrees,
-percent, text, leading zeros, "x ="); where those differ, by math-verify (SymPy), if it is installed: pip install math-verify.
+**Answers** are compared as texts once they are normalised as MATH's own evaluation does (fractions, roots, units, spaces,
+degrees, percent, text, leading zeros, "x ="); where those differ, by math-verify (SymPy), if it is installed: pip install
+math-verify.
 
-**Built-in problems** come from five families. The scripted solver gets some right by itself (which ones, the problem's text decides);
-where a function of the family's name is there, it calls it and believes what it says: a right one visibly helps, a wrong one hurts.
+**Built-in problems** come from five families. The scripted solver gets some right by itself (which ones, the problem's text
+decides); where a function of the family's name is there, it calls it and believes what it says: a right one visibly helps, a
+wrong one hurts.
 """
 import json
 import math
@@ -54,8 +56,8 @@ def normalise(answer):
     """An answer in the form in which answers are compared: what MATH's evaluation takes away or rewrites, and a little more."""
     text = re.sub(r",\\!\s*", ",", answer.replace("\n", "").replace("\u2212", "-").strip().strip("$").rstrip("."))
     for old, new in (("\\!", ""), ("\\\\", "\\"), ("tfrac", "frac"), ("dfrac", "frac"), ("cfrac", "frac"), ("\\left", ""),
-                     ("\\right", ""), ("^{\\circ}", ""), ("^\\circ", ""), ("\\$", ""), ("$", ""), ("\\%", ""), ("%", ""), ("\\,", ""),
-                     ("\\;", ""), ("\\ ", ""), ("~", "")):
+                     ("\\right", ""), ("^{\\circ}", ""), ("^\\circ", ""), ("\\$", ""), ("$", ""), ("\\%", ""), ("%", ""),
+                     ("\\,", ""), ("\\;", ""), ("\\ ", ""), ("~", "")):
         text = text.replace(old, new)
     text = re.sub(r"(?<=[\d}])\s*\\(?:text|mbox|mathrm)\s*\{[^}]*\}(?:\^\{?\d\}?)?$", "", text)         # units on the right
     text = re.sub(r"\\(?:text|mbox|mathrm|textbf)\s*\{\s*([^}]*?)\s*\}", r"\1", text)
@@ -119,8 +121,9 @@ class Problem:
         if name != "call":
             return "Error: write call[FUNCTION({...})] or finish[ANSWER].", 0.0, self.truncated
         found = CALL.fullmatch(inside)
-        told = toolbox.call(self.functions, *found.groups()) if found else "Error: write call[FUNCTION({...})], its arguments in JSON."
-        return told, 0.0, self.truncated
+        if not found:
+            return "Error: write call[FUNCTION({...})], its arguments in JSON.", 0.0, self.truncated
+        return toolbox.call(self.functions, *found.groups()), 0.0, self.truncated
 
 
 def make_task(name, kind, split, text, answer, functions):
@@ -184,10 +187,10 @@ def record(where, text, name):
 
 # ---------------------------------------------------------------- built-in problems, the scripted solver and proposer
 
-# kind: the problem, ranges of its numbers, how we solve it, and the function that helps: its name, what it does, its code, a wrong one
+# kind: the problem, ranges of its numbers, how we solve it, and the function that helps: name, what it does, code, wrong code
 FAMILIES = {
-    "number theory": ("How many positive divisors does {n} have?", {"n": (12, 400)}, lambda n: sum(n % d == 0 for d in range(1, n + 1)),
-                      "count_divisors", "The number of divisors of n.",
+    "number theory": ("How many positive divisors does {n} have?", {"n": (12, 400)},
+                      lambda n: sum(n % d == 0 for d in range(1, n + 1)), "count_divisors", "The number of divisors of n.",
                       "def count_divisors(n):\n    return sum(n % d == 0 for d in range(1, n + 1))",
                       "def count_divisors(n):\n    return sum(n % d == 0 for d in range(2, n))"),
     "counting": ("In how many ways can one choose {k} of {n} people?", {"n": (6, 20), "k": (2, 5)}, lambda n, k: math.comb(n, k),
@@ -204,7 +207,8 @@ FAMILIES = {
                   "def sum_sequence(a, b, n):\n    for _ in range(n):\n        a, b = b, a + b\n    return a"),
     "remainders": ("What is the remainder of {a}^{k} divided by {m}?", {"a": (2, 20), "k": (5, 60), "m": (3, 30)}, pow,
                    "power_remainder", "The remainder of a to the power of k divided by m.",
-                   "def power_remainder(a, k, m):\n    return pow(a, k, m)", "def power_remainder(a, k, m):\n    return (a * k) % m"),
+                   "def power_remainder(a, k, m):\n    return pow(a, k, m)",
+                   "def power_remainder(a, k, m):\n    return (a * k) % m"),
 }
 READ = {kind: re.compile(re.sub(r"\\\{(\w)\\\}", r"(?P<\1>\\d+)", re.escape(family[0]))) for kind, family in FAMILIES.items()}
 ALONE = 0.4                                        # of the problems, how many the solver gets right without a function
@@ -252,13 +256,14 @@ def expert(first, steps, careless=False):
 
 
 def propose(prompt, chance, useful, useless, harmful, malformed):
-    """The scripted proposer: one to three actions as JSON, each of a kind that is drawn with these weights. It reads of the prompt what
-    every proposer is shown: the share of right answers by kind, and the names of the functions."""
+    """The scripted proposer: one to three actions as JSON, each of a kind that is drawn with these weights. It reads of the
+    prompt what every proposer is shown: the share of right answers by kind, and the names of the functions."""
     shares, there = told(prompt, "Right answers"), told(prompt, "Names")
     actions = []
     for _ in range(chance.randint(1, 3)):
         what = chance.choices(["useful", USELESS, HARMFUL, "malformed"], [useful, useless, harmful, malformed])[0]
-        kind = min(shares, key=lambda k: (shares[k], chance.random())) if what == "useful" and shares else chance.choice(list(FAMILIES))
+        worst = min(shares, key=lambda k: (shares[k], chance.random()), default=None) if what == "useful" else None
+        kind = worst or chance.choice(list(FAMILIES))
         _, numbers, _, name, about, right, wrong = FAMILIES[kind]
         if what == USELESS:
             name, about, right, numbers = f"note_{chance.randint(0, 99)}", "Repeats a text.", None, ["text"]

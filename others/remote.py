@@ -68,7 +68,7 @@ class RemoteAgent:
             with open(self.cache, "a", encoding="utf-8") as file:
                 file.write(json.dumps({"request": request, "text": self.known[request]}) + "\n")
         text = self.known[request].strip().removeprefix(trajectory.segments[-1].text).strip()      # some repeat the prompt
-        if role not in ("completion", "propose"):                                                                  # a reply is one line
+        if role not in ("completion", "propose"):                           # a reply is one line
             text = text.split("\n")[0] if role == "act" else " ".join(text.split())
         return trajectory.add(text.strip(), source, role)
 

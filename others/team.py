@@ -6,9 +6,9 @@
 
         f(prompt, agent_completions, num_agents, prompt_history_per_agent=None, response_history_per_agent=None) -> prompts
 
-`prompt` is the task's own; the histories, one list an agent, include the turn that has just ended. What it returns goes through each
-agent's formatter as a new prompt would, unless --external-prompt-passthrough. It is called in a thread of its own, so it may take its
-time. A FILE.py is run as what it is, the user's own program.
+`prompt` is the task's own; the histories, one list an agent, include the turn that has just ended. What it returns goes through
+each agent's formatter as a new prompt would, unless --external-prompt-passthrough. It is called in a thread of its own, so it may
+take its time. A FILE.py is run as what it is, the user's own program.
 """
 import argparse
 import asyncio
@@ -36,7 +36,8 @@ def make_team(args, replies):
             raise BadInput(f"--critics {name}: no checkpoint of train.py; give its folder")
     if (args.external == "expert_edits") != bool(args.expert):
         raise BadInput("--expert, --external: expert_edits needs an --expert AGENT who proposes the edits, and nothing else does")
-    one = argparse.Namespace(**{**vars(args), "max_tokens": 1, "max_length": args.max_length * (1 if len(critics) > 1 else len(names))})
+    length = args.max_length * (1 if len(critics) > 1 else len(names))          # one critic reads all prompts
+    one = argparse.Namespace(**{**vars(args), "max_tokens": 1, "max_length": length})
     shared = {}                                     # base model -> (its policy, how many adapters there are on it)
     return ([make_agent(name, args, replies, shared=shared) for name in names],
             [make_agent(name, one, replies, shared=shared) for name in critics],
@@ -72,7 +73,8 @@ def load_function(file, name):
         spec.loader.exec_module(module)
         return vars(module)[name]
     except (AttributeError, OSError, SyntaxError, ImportError, KeyError) as error:
-        raise BadInput(f"--external {file}:{name}: cannot be loaded ({type(error).__name__}: {error}); give FILE.py:FUNCTION") from None
+        raise BadInput(f"--external {file}:{name}: cannot be loaded ({type(error).__name__}: {error}); give "
+                       "FILE.py:FUNCTION") from None
 
 
 def sandbox_slice(text):

@@ -2,12 +2,13 @@
 
     python recipes/bench_train.py --agent runs/demo/it --data runs/demo/demos.jsonl
 
-(a) full logits, padded: one forward of the batch, padded to its longest trajectory, logits of every token, as a training loop usually has it
+(a) full logits, padded: one forward of the batch, padded to its longest trajectory, logits of every token, as a training loop
+usually has it
 (b) the same in micro-batches in the order of the data
 parley: micro-batches of like length, logits only for tokens that the loss weights
 
-Each way runs in a process of its own, for its peak memory; updates are the same in all. Ratios are medians over --repeats, least and most
-beside them. What is read but not weighted is counted as a token in all of them.
+Each way runs in a process of its own, for its peak memory; updates are the same in all. Ratios are medians over --repeats, least
+and most beside them. What is read but not weighted is counted as a token in all of them.
 """
 import argparse
 import json
@@ -51,7 +52,8 @@ def measure(args):
                 b = {name: x.to(device) for name, x in buffer.collate(batch[j:j + size]).items()}
                 last, _ = policy.read(b["tokens"])
                 logits = policy.lm_head(last).float()                                                      # [B, T, V]
-                loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), b["tokens"][:, 1:].flatten(), reduction="none")
+                wanted = b["tokens"][:, 1:].flatten()
+                loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), wanted, reduction="none")
                 ((loss * b["lm"][:, 1:].flatten()).sum() / total).backward()
             torch.nn.utils.clip_grad_norm_([p for p in policy.parameters() if p.requires_grad], 1.0)
             optimizer.step()
@@ -65,8 +67,8 @@ def train_options(args):
     import unittest.mock
 
     import train
-    words = ["train.py", "--agent", args.agent, "--data", args.data, "--out", "x", "--loss", "lm", "--max-length", args.max_length,
-             "--batch-size", args.batch_size, "--micro-batch", args.micro_batch]
+    words = ["train.py", "--agent", args.agent, "--data", args.data, "--out", "x", "--loss", "lm", "--max-length",
+             args.max_length, "--batch-size", args.batch_size, "--micro-batch", args.micro_batch]
     words += ["--lora-rank", 16, "--lora-target", "q_proj", "v_proj"] if args.lora else []
     with unittest.mock.patch.object(sys, "argv", [str(word) for word in words]):
         return train.parse()
@@ -102,7 +104,8 @@ def main():
         faster = statistics.median(ours["rate"] / r["rate"] for ours, r in zip(found["parley"], runs))
         smaller = statistics.median(ours["memory"] / max(r["memory"], 1) for ours, r in zip(found["parley"], runs))
         print(f"{way:30}{f'{statistics.median(rates):,.0f} ({min(rates):,.0f} - {max(rates):,.0f})':>28}"
-              f"{f'{statistics.median(memories):,.0f} ({min(memories):,.0f} - {max(memories):,.0f})':>22}{faster:>14.2f} x{smaller:>8.2f} x")
+              f"{f'{statistics.median(memories):,.0f} ({min(memories):,.0f} - {max(memories):,.0f})':>22}"
+              f"{faster:>14.2f} x{smaller:>8.2f} x")
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@
         Success of the agents named NAME N of an evaluation (its metrics.json) against N, one line a name, with 95% intervals.
 
     python recipes/plot.py turns "aligned=runs/magrpo/eval" "cross=runs/magrpo-cross/eval" --steps 1280 --out runs/turns.png
-        What a team's turns earned (turn_1/reward_mean, turn_2/reward_mean, ..., turn_1/expected_return) against N of its agents NAME
-        N, one colour a folder; with --steps, against the environment steps (reward evaluations) that a round had.
+        What a team's turns earned (turn_1/reward_mean, turn_2/reward_mean, ..., turn_1/expected_return) against N of its agents
+        NAME N, one colour a folder; with --steps, against the environment steps (reward evaluations) that a round had.
 
     python recipes/plot.py optimizer runs/agentoptimizer --out runs/optimizer.png
         Right answers by epoch of recipes/agentoptimizer.sh: what each epoch's functions scored in training, what the best so far
@@ -31,8 +31,8 @@ from evaluate import CURVE
 def parse():
     p = argparse.ArgumentParser(description="Draw what was measured.")
     p.add_argument("what", choices=["curve", "turns", "optimizer", "contrast"], help="the picture")
-    p.add_argument("folder", nargs="+", help="curve, turns: folders of evaluate.py (curve: one); optimizer: a recipe's OUT; contrast: "
-                   "folders of train.py; turns and contrast with an optional name: NAME=FOLDER")
+    p.add_argument("folder", nargs="+", help="curve, turns: folders of evaluate.py (curve: one); optimizer: a recipe's OUT; "
+                   "contrast: folders of train.py; turns and contrast with an optional name: NAME=FOLDER")
     p.add_argument("--steps", type=errors.count, default=1, help="turns: environment steps a round")
     p.add_argument("--out", required=True, help="the PNG to write")
     return p.parse_args()
@@ -82,8 +82,9 @@ def turns(entries, steps, pyplot):
             turn, _, what = metric.partition("/")
             if what in ("reward_mean", "expected_return"):
                 style = ("--", "-", ":", "-.")[int(turn[5:]) % 4 - 1] if what == "reward_mean" else "-"
-                panels[int(what == "expected_return")].plot(*zip(*((x, metrics[metric]) for x, metrics in points)), style, marker=".",
-                                                       color=f"C{number}", label=f"{name or folder}, {metric}")
+                x, y = zip(*((x, metrics[metric]) for x, metrics in points))
+                panels[int(what == "expected_return")].plot(x, y, style, marker=".", color=f"C{number}",
+                                                            label=f"{name or folder}, {metric}")
     for axes, title in zip(panels, ("mean reward of a turn", "expected return")):
         axes.set(title=title, xlabel="environment steps" if steps > 1 else "iteration")
         axes.grid(alpha=0.3)

@@ -121,7 +121,7 @@ class Stub:
 
     async def judge(self, texts):
         self.judged.append(texts)
-        return SimpleNamespace(reward=self.reward(texts), won=False, metrics={"share": len(self.judged)})
+        return SimpleNamespace(reward=self.reward(texts), won=self.reward(texts) >= .5, metrics={"share": len(self.judged)})
 
     async def transition(self, completions, prompts, responses):
         self.transitions.append((completions, prompts, responses))
@@ -185,12 +185,13 @@ def test_cross_rewards_are_shared():
     _, found = Stub("cross", turns=1, reward=lambda texts: table[int(texts[0][-2]), int(texts[1][-2])]).grow()
     assert [t.reward for t in found] == near([.2, .7, .3, .6])
     assert [t.metrics["return"] for t in found] == near([.4, 1.4, .6, 1.2])
+    assert [t.success for t in found] == [False, True, False, False]            # all joint actions with it have won
 
 
 @pytest.mark.parametrize("above, nodes", [(None, 3), (.5, 3), (.4999, 1), (-.2, 1)])
 def test_early_termination(above, nodes):
     """A node whose mean reward is above the threshold has no children; by default none is stopped."""
-    _, found = Stub(stop_above=above, reward=lambda texts: .5).grow()
+    _, found = Stub(stop_above=above, reward=lambda texts: .8 if texts[0].endswith("0>") else .2).grow()
     assert len({t.group for t in found}) == nodes
 
 
@@ -355,6 +356,15 @@ def test_deltas_are_normalised_within_a_turn(pair, chains, tmp_path):
         deltas = [s["lm"][-1] for s in samples]
         assert sum(deltas) == near(0) and len(deltas) == 3
         assert sum(d * d for d in deltas) == near(len(deltas))
+
+
+def test_a_delta_alone_stays_as_it_is(pair, chains):
+    """Normalised to itself it would be nothing."""
+    _, tokenizer = agent.load(pair)
+    updates = train.joint_updates(samples_of("maac", chains, rollout_buffer_size=1), tokenizer)
+    raw = train.joint_updates(samples_of("maac", chains, rollout_buffer_size=1, normalise_advantages=False), tokenizer)
+    deltas = [[samples[0]["lm"][-1] for samples, _ in found] for found in (updates, raw)]
+    assert deltas[0] == deltas[1] and len(deltas[0]) == 12 and all(len(samples) == 1 for samples, _ in updates)
 
 
 def test_several_answers_have_no_temporal_differences(pair, rollouts, tmp_path):
