@@ -152,8 +152,8 @@ def shown(history, statistic, best, functions, failures, refused, left):
         *(f"Refused: {why}" for why in refused),
         "You can take these actions:\n" + "\n".join(f"{name}: {about}" for name, about in toolbox.ACTIONS.items()),
         f'Write a JSON list of at most {left} actions, {{"name": ..., "arguments": {{...}}}}; arguments of add_function and '
-        f'revise_function are {", ".join(toolbox.FIELDS)}, of remove_function name. "arguments" of a function is a JSON object of '
-        'parameter -> schema.']
+        f'revise_function are {", ".join(toolbox.FIELDS)}, of remove_function name. "arguments" of a function is a JSON object '
+        'of parameter -> schema.']
     return "\n\n".join(parts)
 
 

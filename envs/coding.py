@@ -331,4 +331,5 @@ PHRASES = ([role.format(entry_point="f") for role in ROLES] + [SAID.format(name=
            [f"f uses{no} {HELPER}." for no in ("", " not")] +
            [f"f does {than} {HELPER}." for than in ("more than", "nothing beyond")] +
            [f"def {HELPER}(x): return", "def f(x): return", "list(map(lambda i:", "[::-1]", "[1:]", "[:-1]", "**", "))",
-            "assert f(", "tests pass.", "Found:", "Proposed:", "Look at it again.", "Revise your function.", "AssertionError:", INSTRUCTION])
+            "assert f(", "tests pass.", "Found:", "Proposed:", "Look at it again.", "Revise your function.", "AssertionError:",
+            INSTRUCTION])
