@@ -88,7 +88,7 @@ def turns(entries, steps, pyplot):
     for axes, title in zip(panels, ("mean reward of a turn", "expected return")):
         axes.set(title=title, xlabel="environment steps" if steps > 1 else "iteration")
         axes.grid(alpha=0.3)
-        axes.legend(fontsize="x-small")
+        axes.legend(fontsize="x-small", handlelength=4)
     return figure
 
 
