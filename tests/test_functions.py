@@ -278,7 +278,11 @@ def test_a_stopped_search_goes_on_as_if_it_had_not_been(tmp_path, monkeypatch, s
         if stop == "judge":
             calls.extend([None, None, None])
         run_optimize(*words, "--out", tmp_path / "cut")
+    done, proposed, step = len(log_of(tmp_path / "cut")), [], optimize.step
+    monkeypatch.setattr(optimize, "step", lambda *given: proposed.append(1) or step(*given))
     run_optimize(*words, "--out", tmp_path / "cut")
+    if stop == "judge":                                     # what was proposed already is not proposed again
+        assert len(proposed) == 4 - done
     for name in ("functions.json", "epochs.jsonl", "4.json"):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 

@@ -340,6 +340,13 @@ def test_td_of_a_team(pair, chains):
                 assert not any(s["value"])
 
 
+def test_one_critic_reads_all_prompts(chains):
+    found = buffer.read(chains)
+    for t in (t for t in found if t.agent == 2):
+        prompts = [u.segments[1].text for u in found if u.group == t.group and u.agent < 2]
+        assert t.segments[1].text == "\n".join(prompts) and len(t.segments[-1].tokens) == 1
+
+
 def test_the_critic_of_a_team_learns_values_only(pair, chains):
     _, tokenizer = agent.load(pair)
     for samples, _ in train.joint_updates(samples_of("maac", chains, player=2), tokenizer):

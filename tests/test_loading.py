@@ -1,5 +1,6 @@
 """Real models' ways of loading: 4 bits, dtypes, gradient checkpointing, windows, files that are none. What a package is missing for is said."""
 import builtins
+import json
 
 import pytest
 import torch
@@ -39,11 +40,13 @@ def test_gradient_checkpointing_changes_no_gradient(student, demos, tmp_path):
     assert all(torch.allclose(found[0][name], found[1][name], atol=1e-6) for name in found[0])
 
 
-def test_dropout_is_off_where_ratios_count(student, played, tmp_path):
-    """Also with checkpointing, for which the model is in training mode: the first ratio is 1."""
-    import json
-    run_train("--agent", student, "--data", played, "--loss", "ltc", "--lora-rank", 2, "--lora-dropout", 0.5, "--gradient-checkpointing",
-              "--out", tmp_path / "x")
+def test_dropout_is_off_where_ratios_count(student, demos, tmp_path):
+    """Also with checkpointing, for which the model is in training mode: the first ratio is 1. (A new adapter has nothing to drop.)"""
+    run_train("--agent", student, "--data", demos, "--loss", "lm", "--lora-rank", 2, "--lora-dropout", 0.5, "--lr", 1e-2, "--out",
+              tmp_path / "lora")
+    run_explore("--agent", tmp_path / "lora", "--limit", 4, *SHORT, "--out", tmp_path / "r.jsonl")
+    run_train("--agent", tmp_path / "lora", "--data", tmp_path / "r.jsonl", "--loss", "ltc", "--gradient-checkpointing", "--out",
+              tmp_path / "x")
     first = json.loads(open(tmp_path / "x" / "metrics.jsonl").readline())
     assert first["ratio_error"] < 1e-4
 
