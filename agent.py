@@ -260,6 +260,9 @@ def sample(logits, temperature, chances):
     return picked, logp.gather(-1, picked[:, None]).squeeze(-1)
 
 
+AT_ONCE = 16384     # tokens in one forward pass of an exploration
+
+
 class SlotCache:
     """Key/value memory [slots, heads, length, size] a layer, written at each row's own positions. Speaks the part of the
     Transformers cache protocol that a decoder uses: `update` and the two size questions."""
@@ -270,13 +273,18 @@ class SlotCache:
 
     def read(self, policy, tokens, rows, fed, slots):
         """Run the trunk over tokens [R, W] in the slots `rows` (None: all), whose caches hold `fed` tokens [R] each. Returns its
-        hidden states. A row with nothing to say may be fed anything: what it writes lies beyond its `fed` and is overwritten."""
-        self.rows, self.slots = rows, slots
-        self.positions = fed[:, None] + torch.arange(tokens.shape[1], device=tokens.device)          # [R, W]
-        self.length = int(self.positions.max()) + 1
-        column = torch.arange(self.length, device=tokens.device)
-        mask = (column <= self.positions[:, :, None])[:, None]                                       # [R, 1, W, length]
-        return policy.read(tokens, attention_mask=mask, position_ids=self.positions, cache=self)
+        hidden states. A row with nothing to say may be fed anything: what it writes lies beyond its `fed` and is overwritten.
+        Long prompts are read in pieces, so that activations are those of AT_ONCE tokens at the most."""
+        self.rows, self.slots, read = rows, slots, []
+        width = max(1, AT_ONCE // len(tokens))
+        for start in range(0, tokens.shape[1], width):
+            piece = tokens[:, start:start + width]
+            self.positions = (fed + start)[:, None] + torch.arange(piece.shape[1], device=tokens.device)     # [R, W]
+            self.length = int(self.positions.max()) + 1
+            column = torch.arange(self.length, device=tokens.device)
+            mask = (column <= self.positions[:, :, None])[:, None]                                           # [R, 1, W, length]
+            read.append(policy.read(piece, attention_mask=mask, position_ids=self.positions, cache=self))
+        return [torch.cat(pieces, 1) for pieces in zip(*read)]
 
     def update(self, keys, values, layer, **ignored):
         """Store keys and values [R, H, W, D]; return all that the rows may attend to, [R, H, length, D] (a view, if all rows)."""

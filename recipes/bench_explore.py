@@ -1,13 +1,15 @@
-"""Exploration speed: the slot cache against the two obvious ways to use `model.generate`, same agent, same tasks, in one run.
+"""Exploration speed: the slot cache against three ways to use Transformers' own generation, same agent, same tasks, in one run.
 
     python recipes/bench_explore.py --agent runs/demo/LTC-2 --episodes 64 --repeats 3
 
 (a) one episode at a time, `generate` on the whole history for each reply;
-(b) all episodes at once, `generate` on a left-padded batch of their whole histories for each round of replies.
-Both read everything again each turn. Prints episodes/s and sampled tokens/s, median (min - max) over the repeats, and ratios.
+(b) all episodes at once, `generate` on a left-padded batch of their whole histories for each round of replies;
+(c) the same by continuous batching, `generate_batch`, whose manager stays and shares the pages of beginnings that it has seen.
+(a) and (b) read everything again each turn. Prints episodes/s and sampled tokens/s, median (min - max) over the repeats, and ratios.
 """
 import argparse
 import asyncio
+import logging
 import os
 import statistics
 import sys
@@ -15,6 +17,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import torch
+import transformers
 
 import agent
 import speech
@@ -24,10 +27,11 @@ import explore
 
 
 class Generate:
-    """An agent that answers with `model.generate`: all waiting conversations in one left-padded batch, nothing remembered."""
+    """An agent that answers with `generate`, a function of one of the ways below: all waiting conversations in one batch."""
 
-    def __init__(self, local):
-        self.local, self.name, self.waiting, self.loop, self.tokens_sampled = local, local.name, [], None, 0
+    def __init__(self, local, generate):
+        self.local, self.generate, self.name = local, generate, local.name
+        self.waiting, self.loop, self.tokens_sampled = [], None, 0
 
     async def reply(self, trajectory, role, source=agent.OWN):
         future = asyncio.get_running_loop().create_future()
@@ -42,30 +46,39 @@ class Generate:
     async def serve(self):
         while self.waiting:
             waiting, self.waiting = self.waiting, []
-            for (_, future), tokens in zip(waiting, self.generate([t for t, _ in waiting])):
+            for (_, future), tokens in zip(waiting, self.answers([t for t, _ in waiting])):
                 future.set_result(tokens)
             await asyncio.sleep(0)
 
-    def generate(self, trajectories):
-        local, histories = self.local, []
+    def answers(self, trajectories):
+        histories, stop = [], self.local.speech.stop("act")
         for t in trajectories:
-            speech.encode_all(local.speech, t)
+            speech.encode_all(self.local.speech, t)
             histories.append([token for s in t.segments for token in s.tokens])
-        width, pad = max(map(len, histories)), local.tokenizer.pad_token_id
-        tokens = torch.tensor([[pad] * (width - len(h)) + h for h in histories])
-        mask = torch.tensor([[0] * (width - len(h)) + [1] * len(h) for h in histories])
-        found = local.policy.model.generate(
-            input_ids=tokens, attention_mask=mask, max_new_tokens=local.max_tokens, do_sample=True, top_k=0,
-            eos_token_id=sorted(local.speech.stop("act")), pad_token_id=pad)[:, width:].tolist()
-        replies = []
-        for row in found:
-            end = next((i for i, token in enumerate(row) if token in local.speech.stop("act")), len(row) - 1)
-            replies.append(row[:end + 1])
+        config = transformers.GenerationConfig(max_new_tokens=self.local.max_tokens, do_sample=True, top_k=0, eos_token_id=sorted(stop),
+                                               pad_token_id=self.local.tokenizer.pad_token_id)
+        for row in self.generate(self.local.policy.model, histories, config):
+            end = next((i for i, token in enumerate(row) if token in stop), len(row) - 1)
             self.tokens_sampled += end + 1
-        return replies
+            yield row[:end + 1]
 
     def close(self, trajectory):
         """Nothing is remembered."""
+
+
+def padded(model, histories, config):
+    """(a) and (b): what `model.generate` answers to a left-padded batch."""
+    width = max(map(len, histories))
+    tokens = torch.tensor([[config.pad_token_id] * (width - len(h)) + h for h in histories])
+    mask = torch.tensor([[0] * (width - len(h)) + [1] * len(h) for h in histories])
+    return model.generate(input_ids=tokens, attention_mask=mask, generation_config=config)[:, width:].tolist()
+
+
+def continuous(model, histories, config):
+    """(c): what `model.generate_batch` answers."""
+    memory = transformers.ContinuousBatchingConfig(page_size=32, num_blocks=2048, max_batch_tokens=2048, seed=0)
+    found = model.generate_batch(histories, config, memory, persistent_manager=True, warmup=False)
+    return [output.generated_tokens for output in found.values()]
 
 
 def timed(agent_, tasks, slots, args):
@@ -86,16 +99,16 @@ def main():
     explore.add_arguments(p)
     args = p.parse_args()
     torch.set_num_threads(args.threads)
-    policy, tokenizer = agent.load(args.agent)
+    logging.getLogger("ContinuousBatchingLogger").setLevel(logging.ERROR)
+    policies = [agent.load(args.agent, dtype=args.dtype)[0].eval() for _ in range(2)]     # generate_batch changes its model
+    tokenizer = agent.load(args.agent)[1]
     tasks = envs.tasks(args.env, "train", args.data, args.episodes, args.seed)
-    ways = {"(a) generate, one by one": [], "(b) generate, left-padded batch": [], "slot cache": []}
+    ways = {"(a) generate, one by one": [], "(b) generate, left-padded batch": [], "(c) generate_batch": [], "slot cache": []}
     for repeat in range(args.repeats):
-        def local():
-            return agent.LocalAgent(policy.eval(), tokenizer, args.agent, args.slots, args.max_length, args.max_tokens,
-                                    seed=repeat)  # noqa: B023
-        ways["(a) generate, one by one"].append(timed(Generate(local()), tasks[:args.single], 1, args))
-        ways["(b) generate, left-padded batch"].append(timed(Generate(local()), tasks, args.slots, args))
-        ways["slot cache"].append(timed(local(), tasks, args.slots, args))
+        for i, (name, runs) in enumerate(ways.items()):
+            local = agent.LocalAgent(policies[i == 2], tokenizer, args.agent, args.slots, args.max_length, args.max_tokens, seed=repeat)
+            who = local if i == 3 else Generate(local, continuous if i == 2 else padded)
+            runs.append(timed(who, tasks[:args.single] if i == 0 else tasks, 1 if i == 0 else args.slots, args))
     print(f"{'':34}{'episodes/s':>26}{'sampled tokens/s':>34}{'slot cache is':>16}")
     for name, runs in ways.items():
         cells = ["{:,.2f} ({:,.2f} - {:,.2f})".format(statistics.median(x), min(x), max(x)) for x in zip(*runs)]

@@ -5,6 +5,7 @@
 (a) full logits, padded: one forward of the batch, padded to its longest trajectory, logits of every token, as a training loop
 usually has it
 (b) the same in micro-batches in the order of the data
+(c) TRL's SFTTrainer, with the micro-batches of (b), if --trl names a Python where `pip install trl==1.16.0` was done
 parley: micro-batches of like length, logits only for tokens that the loss weights
 
 Each way runs in a process of its own, for its peak memory; updates are the same in all. Ratios are medians over --repeats, least
@@ -16,13 +17,14 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import errors
 
-WAYS = ("full logits, padded", "full logits, micro-batches", "parley")
+WAYS = ("full logits, padded", "full logits, micro-batches", "TRL SFTTrainer", "parley")
 
 
 def measure(args):
@@ -35,6 +37,8 @@ def measure(args):
     torch.set_num_threads(args.threads)
     policy, tokenizer = train.start(options, None)
     samples = train.load_samples(options, tokenizer)[:args.updates * args.batch_size]
+    with open(args.samples, "w", encoding="utf-8") as file:
+        json.dump([{"tokens": s["tokens"], "lm": s["lm"]} for s in samples], file)
     optimizer = torch.optim.AdamW([p for p in policy.parameters() if p.requires_grad], lr=1e-5)
     if args.gradient_checkpointing:
         policy.trunk.activation_checkpointing_enable({"use_reentrant": False})
@@ -86,17 +90,27 @@ def main():
     p.add_argument("--threads", type=errors.count, default=1)
     p.add_argument("--lora", action="store_true", help="train an adapter on q and v")
     p.add_argument("--gradient-checkpointing", action="store_true")
+    p.add_argument("--trl", help="a Python that has TRL")
     p.add_argument("--way", choices=WAYS, help="measure this one alone, and print it as JSON")
+    p.add_argument("--samples", help="with --way: where the samples go, for --trl")
     args = p.parse_args()
     if args.way:
         measure(args)
         return
-    found = {way: [] for way in WAYS}
-    for _ in range(args.repeats):
-        for way in WAYS:
-            done = subprocess.run([sys.executable, __file__, *sys.argv[1:], "--way", way], capture_output=True, text=True)
+    ways = [way for way in WAYS if way != WAYS[2] or args.trl]
+    found = {way: [] for way in ways}
+    with tempfile.TemporaryDirectory() as folder:
+        samples = os.path.join(folder, "samples.json")
+        for way in ways * args.repeats:
+            words = [sys.executable, __file__, *sys.argv[1:], "--way", way, "--samples", samples]
+            if way == WAYS[2]:
+                words = [args.trl, os.path.join(os.path.dirname(__file__), "bench_trl.py"), "--agent", args.agent, "--samples", samples]
+                words += ["--batch-size", str(args.batch_size), "--micro-batch", str(args.micro_batch), "--threads", str(args.threads)]
+                words += ["--lora"] * args.lora + ["--gradient-checkpointing"] * args.gradient_checkpointing
+            done = subprocess.run(words, capture_output=True, text=True)
             if done.returncode:
-                sys.exit(done.stderr)
+                sys.exit(f"{done.stderr}error: {way}: exit status {done.returncode}"
+                         f"{' (killed: too little memory? give a smaller --batch-size)' if done.returncode == -9 else ''}")
             found[way].append(json.loads(done.stdout.splitlines()[-1]))
     print(f"{'':30}{'tokens/s':>28}{'peak MiB':>22}{'parley: speed':>16}{'memory':>10}")
     for way, runs in found.items():

@@ -128,6 +128,20 @@ def test_slot_cache_says_what_full_forward_passes_say(lively, tokenizer, wanted,
     assert sorted(local.free) == list(range(slots)) and not local.conversations
 
 
+@pytest.mark.parametrize("at_once", [1, 7])
+def test_long_prompts_are_read_in_pieces(lively, tokenizer, wanted, at_once, monkeypatch):
+    """And nobody sees it in what is said."""
+    monkeypatch.setattr(agent, "AT_ONCE", at_once)
+    fed, read = [], lively.read
+    monkeypatch.setattr(lively, "read", lambda tokens, **how: fed.append(tokens.numel()) or read(tokens, **how))
+    local = agent.LocalAgent(lively, tokenizer, "lively", 3, max_tokens=8, temperature=wanted[0], seed=7)
+    for trajectory, replies in zip(talk_all(local, SCRIPTS, IDS), wanted[1], strict=True):
+        assert [s.tokens for s in own(trajectory)] == [tokens for tokens, _, _ in replies]
+        for segment, (_, logprobs, _) in zip(own(trajectory), replies, strict=True):
+            assert segment.logprobs == pytest.approx(logprobs, abs=1e-4)
+    assert max(fed) <= max(at_once, 3)
+
+
 def test_the_plain_thing_is_not_trivial(wanted):
     """The comparison above means something: replies differ in words, length and value."""
     replies = [reply for talk in wanted[1] for reply in talk]
